@@ -140,7 +140,11 @@ def on_principal_axes(store: Store, members: Int64, chosen: Int64, m: int) -> Fl
     sample = store.gather("points", members[chosen]).astype(np.float64)
     measured = members[:: -(-len(members) // max(AXES_POINTS, int(AXES_WORK // sample.shape[1] ** 2)))]
     center, axes = principal_axes(sample, _parts(store, measured), m)
-    return np.concatenate([(points - center) @ axes for points in _parts(store, members)])
+    components, done = np.empty((len(members), axes.shape[1])), 0
+    for points in _parts(store, members):
+        components[done : done + len(points)] = (points - center) @ axes
+        done += len(points)
+    return components
 
 
 def _parts(store: Store, rows: Int64) -> Iterator[Float64]:
