@@ -115,23 +115,22 @@ def _in_folder(folder: Path) -> Detected:
     """The files of a folder that holds files of one kind only."""
     shown = [path for path in folder.iterdir() if not path.name.startswith(("_", "."))]
     names = sorted(path.name for path in shown if path.is_file())
-    if not names:
-        _unknown(sorted(f"{path.name}/" for path in shown if path.is_dir()), str(folder))
+    if not names and shown:
+        cure = f"name one of them, or files by a pattern, as {folder}/*/*.parquet"
+        _unknown(sorted(f"{path.name}/" for path in shown), str(folder), cure)
     kinds = {(*_kinds(name), Path(name).suffix) for name in names}
     kind, _, suffix = kinds.pop() if len(kinds) == 1 else (None, (), "")
     return Detected(kind or _unknown(names, str(folder)), str(folder / f"*{suffix}"))
 
 
-def _unknown(names: Sequence[str], data: str) -> str:
-    cure = CURES.get(Path(names[0]).suffix.lower() if names else "", "name the files, or write them as Parquet")
+def _unknown(names: Sequence[str], data: str, cure: str = "") -> str:
+    cure = cure or CURES.get(Path(names[0]).suffix.lower() if names else "", "name the files, or write them as Parquet")
     if POINTER in names:
         cure = f"it holds the versions of a job: {RUN_CURE}"
     if {kind_of_name(name) for name in names} == {"csv"}:
         cure = "give the files names with one ending"
     if {kind_of_name(name) for name in names} == {"idx"}:
         cure = f"name one file of images, such as {max(names, key=_kinds)}: that of its labels is found beside it"
-    if names and names[0].endswith("/"):
-        cure = f"name one of them, or files by a pattern, as {data.rstrip('/')}/*/*.parquet"
     raise InputError(
         f"{data}: expected names that end in {', '.join(SUFFIXES)}, a compressed CSV or IDX file, a Zarr folder, or a "
         f"folder or pattern of files of one kind; found {listed(names) or 'an empty folder'}; {cure}"
