@@ -118,7 +118,10 @@ class TestTables:
         data.loc[9, "a"] = np.nan
         config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data))
         assert (config.preprocess.scale, config.input.columns) == ("standard", ("a", "b", "c", "flow"))
-        assert "# left out: depth (the same value in the 599 of 600 rows that have no gaps)" in (tmp_path / "job.yaml").read_text()
+        assert (
+            "# left out: depth (the same value in the 599 of 600 rows that have no gaps)"
+            in (tmp_path / "job.yaml").read_text()
+        )
 
     @FORMATS
     def test_few_missing_values_are_counted_by_column_and_many_leave_the_column_out(self, tmp_path, suffix):

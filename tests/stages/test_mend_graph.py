@@ -9,6 +9,7 @@ from lle.core.errors import BoundsNotMet
 from lle.engine.plan import Layout
 from lle.kernels.graph import spanning_links
 from lle.kernels.graph.connectivity import closed_classes, neighbor_graph, weak_components
+from lle.search import contracted_graph
 from lle.search.contracted_graph import read_links
 from lle.storage import array_specs
 from lle.storage.array_specs import PlannedArray
@@ -264,3 +265,18 @@ def test_links_between_few_candidates_are_shortened_to_pairs_of_nearest_points(m
     for i, j, length in zip(links.rows, links.neighbors, links.distances, strict=True):
         assert length == pytest.approx(distances[i, j], rel=1e-6)
         assert distances[i, j] == distances[i, blob == blob[j]].min() == distances[blob == blob[i], j].min()
+
+
+def test_links_are_shortened_a_limited_number_of_times(mend, monkeypatch):
+    """On two lines that nearly meet, each time brings the ends a little nearer to the narrow end."""
+    monkeypatch.setattr(spanning_links, "CANDIDATES", 2)
+    monkeypatch.setattr(spanning_links, "LEAST_CANDIDATES", 1)
+    at, turn = np.linspace(1, 2, 150), 0.1
+    wide = np.linspace(1, 2, 149)
+    points = np.r_[np.c_[at, 0 * at, 0 * at], np.c_[np.cos(turn) * wide, np.sin(turn) * wide, 0 * wide]]
+    lengths = []
+    for most in (1, 3, 10):
+        monkeypatch.setattr(contracted_graph, "MOST_PASSES", most)
+        run = mend(points, exact_neighbors(points, K), 64, graph={"components": "connect"})
+        lengths.append(run.reports["mend_graph.connect"][0].longest_link)
+    assert lengths[0] > lengths[1] > lengths[2] > 0.1
