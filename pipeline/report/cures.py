@@ -42,12 +42,12 @@ NO_CURE = Cure()
 CONNECT = Setting("graph", "components", "connect")
 
 
-def principal_components(config: Config) -> Cure:
+def principal_components(config: Config, text: str = "{} computes principal components") -> Cure:
     """`method: pca`, with an eigensolver that it can use."""
     if config["eigensolver"]["method"] != "factored":
-        return Cure("{} computes principal components", (Setting("", "method", "pca"),))
+        return Cure(text, (Setting("", "method", "pca"),))
     settings = Setting("", "method", "pca"), Setting("eigensolver", "method", "auto")
-    return Cure("{} with {} computes principal components", settings)
+    return Cure(text.replace("{}", "{} with {}"), settings)
 
 
 def connected(metrics: Metrics, config: Config) -> Cure:

@@ -15,6 +15,7 @@ from .number_format import percent, share_of, thousands
 from .quality_findings import (
     kept_words,
     least_hit,
+    of_crowding,
     of_dimensions,
     of_distances,
     of_neighborhoods,
@@ -227,6 +228,7 @@ ABOUT: tuple[Callable[[Metrics, Config], Iterator[Finding]], ...] = (
     partial(_of_components, are_small=True),
     _of_participation,
     of_neighborhoods,
+    of_crowding,
     of_redundancy,
     partial(_of_components, are_small=False),
     of_pca,

@@ -86,6 +86,8 @@ class Metrics:
     kept_neighbors: Estimate | None = None
     pca_gain: Estimate | None = None
     pca_kept_gain: Estimate | None = None
+    correlation_sum: Estimate | None = None
+    pca_correlation_sum: Estimate | None = None
     redundancy: list[float] | None = None
     regression_residual: list[Estimate] | None = None
     procrustes_error: Estimate | None = None

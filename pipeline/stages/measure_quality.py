@@ -30,6 +30,7 @@ from ..kernels.quality.trustworthiness import (
     mean_interval,
     nearest_others,
     neighbor_thresholds,
+    pair_interval,
     trustworthiness,
 )
 from ..linalg.component_matrices import input_rows
@@ -68,7 +69,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     work = Work(
         (0.05 if d <= SURFACE_FEATURES else 0.02) + sample * (1e-5 + 7.6e-7 * d) + 5e-11 * min(n * d * d, AXES_WORK)
     )
-    yield from _of_all_data(Step("measure_quality.sample", choose, 1, n_bytes, bundles=bundles, version=6, work=work))
+    yield from _of_all_data(Step("measure_quality.sample", choose, 1, n_bytes, bundles=bundles, version=7, work=work))
     yield from count_step(layout, blocks, sample, seed, m, k)
     score = task(score_sample, n_blocks=blocks.count, sample=sample, seed=seed)
     n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + sample * (576 * k + 24 * d + 400 * m + 400)
@@ -118,6 +119,8 @@ class Quality(Report):
     kept_neighbors: Measured | None = None
     pca_gain: Measured | None = None
     pca_kept_gain: Measured | None = None
+    correlation_sum: Measured | None = None
+    pca_correlation_sum: Measured | None = None
     procrustes_error: Measured | None = None
     redundancy: list[float] | None = None
     regression_residual: list[Measured] | None = None
@@ -171,7 +174,8 @@ def choose_sample(
     k, ends = max(1, min(n_neighbors, (len(members) - 1) // 2)), np.cumsum(n_rows[members])
     chosen = np.searchsorted(ends, sample_rows(sample, seed, int(ends[-1]), stream=11), side="right")
     near = nearest_others(embedding, chosen, k)
-    near_in_pca = nearest_others(on_principal_axes(store, members, chosen, embedding.shape[1]), chosen, k)
+    components = on_principal_axes(store, members, chosen, embedding.shape[1])
+    near_in_pca = nearest_others(components, chosen, k)
     listed = store.gather(list_names(place)[0], members[chosen])[:, :k].astype(np.int64)
     valid = np.column_stack([np.ones(len(chosen), bool), listed >= 0])
     counts = np.maximum((listed >= 0).sum(axis=1), 1)
@@ -206,7 +210,14 @@ def choose_sample(
             first=np.array(first),
         )
     distances = store.gather(list_names(place)[1], members[np.unique(chosen)])[:, :n_neighbors].astype(np.float64)
-    return Quality(int(ends[-1]), differing(store, component), intrinsic_dimension(distances))
+    quality = Quality(int(ends[-1]), differing(store, component), intrinsic_dimension(distances))
+    if len(points_once := np.unique(chosen)) < MIN_POINTS:
+        return quality
+    sums = [
+        Measured(*pair_interval(locality.shares_at_same_place(table[points_once])), len(points_once))
+        for table in (embedding, components)
+    ]
+    return replace(quality, correlation_sum=sums[0], pca_correlation_sum=sums[1])
 
 
 def differing(store: Store, component: Int32) -> list[int]:

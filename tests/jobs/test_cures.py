@@ -79,6 +79,12 @@ def islands() -> Data:
     return np.concatenate([island + np.array([at, 0.0, 0.0]) for at in (0.0, 2.0, 9.0)]), None
 
 
+def blobs_far_apart() -> Data:
+    rng = np.random.default_rng(8)
+    blobs = rng.normal(size=(3, 700, 8)) @ np.diag([3, 2, 1, 0.05, 0.05, 0.05, 0.05, 0.05])
+    return np.concatenate([blob + 9 * i for i, blob in enumerate(blobs)]), None
+
+
 def group_and_island() -> Data:
     """A group that few links join to the others, and an island apart."""
     points = np.random.default_rng(3).normal(size=(1000, 3))
@@ -132,6 +138,7 @@ MEASURES: dict[str, Callable[[Metrics], float]] = {
     "trustworthiness": lambda metrics: value(metrics, "trustworthiness"),
     "neighborhood_hit": lambda metrics: value(metrics, "neighborhood_hit"),
     "participation": lambda metrics: min(metrics["participation"][0]) / metrics["n_points"],
+    "correlation_sum": lambda metrics: -value(metrics, "correlation_sum"),
     "pca_gain": lambda metrics: -value(metrics, "pca_gain"),
     "redundancy": lambda metrics: -max(metrics["redundancy"]),
     "n_components_weak": lambda metrics: -metrics["n_components_weak"],
@@ -180,6 +187,7 @@ CASES = {
         cancer, {"method": "ltsa"}, {"participation": {"method": "pca"}, "trustworthiness": components(8)}
     ),
     "islands": Case(islands, {}, {"n_components_weak": {"graph.components": "connect"}}),
+    "joined blobs": Case(blobs_far_apart, {"graph": {"components": "connect"}}, {"correlation_sum": {"method": "pca"}}),
     "group and island": Case(
         group_and_island,
         {},

@@ -538,9 +538,9 @@ def test_verdict_is_not_repeated_among_the_warnings() -> None:
 PIECES = {"n_components_weak": 3, "component_sizes": [991, 6, 3], "component_points": [300, 100, 90], "n_input": 1000}
 
 
-def verdict_of(changes: dict[str, Any]) -> str:
+def verdict_of(changes: dict[str, Any], config: dict[str, Any] = CONFIG) -> str:
     metrics = Metrics.read({**METRICS, "residual_variance": {"value": 0.2}, **changes})
-    return verdict(metrics, find(metrics, CONFIG))
+    return verdict(metrics, find(metrics, config))
 
 
 @pytest.mark.parametrize(
@@ -669,6 +669,28 @@ def test_better_principal_components_are_the_cure_of_classes_that_mix() -> None:
     [finding] = found({**BETTER, "neighborhood_hit": {"value": 0.72}})
     assert finding.as_json()["key"] == {"method": "pca"}
     assert "not always this share" in finding.text()
+
+
+DOTS = {"correlation_sum": {"value": 0.43, "low": 0.41}, "pca_correlation_sum": {"value": 0.004}}
+
+
+def test_many_points_at_few_places_are_the_verdict_if_principal_components_spread_them() -> None:
+    [finding] = found(DOTS)
+    assert verdict_of(DOTS) == finding.text()
+    assert "as few dots: 43 % of the pairs of points differ by at most 1 % of the range" in finding.text()
+    assert finding.text().endswith("(bound: 25 %; principal components: 0.4 %). method: pca spreads the points.")
+    assert finding.as_json()["key"] == {"method": "pca"}
+    [finding] = found(DOTS, config_of(eigensolver={"method": "factored"}))
+    assert finding.text().endswith("method: pca with eigensolver.method: auto spreads the points.")
+    assert found({**DOTS, "correlation_sum": {"value": 0.43, "low": 0.25}}) == []
+    # The data have them at few places too.
+    for metrics, config in (
+        ({**DOTS, "pca_correlation_sum": {"value": 0.11}}, CONFIG),
+        (DOTS, config_of(method="pca")),
+    ):
+        text = verdict_of(metrics, config)
+        assert text.startswith("Neighbours in the embedding are")
+        assert ("as few dots" in text, "spreads" in text) == (True, False)
 
 
 HARDLY = {"kept_neighbors": {"value": 0.02, "low": 0.01, "high": 0.03, "n_neighbors": 12}}

@@ -114,6 +114,18 @@ def test_gain_of_principal_components_is_that_of_all_points(measure, surface, sa
     assert sample < N or gain["value"] == pytest.approx(difference, abs=1e-9)
 
 
+@pytest.mark.parametrize("sample", [N, 200])
+def test_correlation_sum_of_embedding_and_principal_components(measure, sample):
+    run = measure(sample=sample)
+    X, Y, _ = tables(run)
+    [report] = map(to_json, run.reports["measure_quality.sample"])
+    for key, table in (("correlation_sum", Y), ("pca_correlation_sum", PCA(2).fit_transform(X))):
+        size = 0.01 * np.ptp(np.quantile(table, [0.01, 0.99], axis=0), axis=0)
+        expected = ((np.abs(table[:, None] - table) <= size).all(axis=2).sum() - N) / (N * (N - 1))
+        assert report[key]["low"] <= expected <= report[key]["high"]
+        assert sample < N or report[key]["value"] == pytest.approx(expected, abs=1e-12)
+
+
 @pytest.mark.slow
 def test_residual_variance_equals_that_of_all_shortest_paths(measure):
     run = measure(sample=N, geodesic_sources=N)

@@ -65,6 +65,16 @@ def difference_interval(values: Float64, others: Float64) -> tuple[float, float,
     return 2 * value - 1, 2 * low - 1, 2 * high - 1
 
 
+def pair_interval(shares: Float64) -> tuple[float, float, float]:
+    """Share of the pairs of points that fulfil a condition, from the share (s,) of each point's pairs, with its 95 %
+    interval. Each point is in two of s pairs, so a deviation counts twice (Hoeffding 1948, section 7).
+
+    >>> [round(value, 3) for value in pair_interval(np.array([0.0, 0.5, 0.5, 1.0] * 25))]
+    [0.5, 0.361, 0.639]
+    """
+    return mean_interval(2 * shares - shares.mean())
+
+
 def participation(vectors: Float64, rows: Rows = ALL_ROWS) -> Float64:
     """Participation ratio (sum v^2)^2 / sum v^4 of each column of (n, m): the effective number of its points.
 

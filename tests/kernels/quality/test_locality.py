@@ -5,7 +5,13 @@ import pytest
 from scipy.spatial import procrustes
 from sklearn.manifold import Isomap
 
-from lle.kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
+from lle.kernels.quality.locality import (
+    graph_distances,
+    neighborhood_hit,
+    procrustes_errors,
+    shares_at_same_place,
+    undirected_graph,
+)
 from tests.support.oracle import exact_neighbors
 from tests.support.seeds import seeds
 
@@ -42,6 +48,26 @@ def test_procrustes__empty_slots_and_coincident_points() -> None:
         procrustes_errors(X, Y, rows, rows, valid), procrustes_errors(X, Y, rows[:, :4], rows[:, :4], valid[:, :4])
     )
     assert (procrustes_errors(np.ones((20, 3)), Y, rows, rows, valid) == 1).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_shares_at_same_place__same_as_all_pairs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    Y = rng.normal(size=(500, 3)) * np.where(rng.random((500, 1)) < 0.5, 1e-3, 1.0) * [1, 1e-200, 1e200] + [0, 0, 1e199]
+    size = 0.01 * np.ptp(np.quantile(Y, [0.01, 0.99], axis=0), axis=0)
+    near = (np.abs(Y[:, None] - Y) <= size).all(axis=2).sum(axis=1) - 1
+    assert near.max() > 200 > near.min()
+    np.testing.assert_allclose(shares_at_same_place(Y), near / 499)
+
+
+def test_shares_at_same_place__far_points_and_constant_coordinates() -> None:
+    Y = np.column_stack([np.linspace(0, 1, 10_001), np.full(10_001, 7.0)])
+    assert shares_at_same_place(Y).mean() == pytest.approx(0.0196, abs=4e-4)
+    Y[:5, 0] = [1e9, -1e9, 1e300, -1e300, 0.5]  # the range leaves them out
+    assert shares_at_same_place(Y).mean() == pytest.approx(0.0196, abs=4e-4)
+    assert (shares_at_same_place(np.full((20, 2), -3.0)) == 1).all()
+    Y = np.repeat([0.0, 1.0], [900, 100])[:, None] + 1e-6 * np.random.default_rng(0).normal(size=(1000, 1))
+    np.testing.assert_allclose(shares_at_same_place(Y), np.repeat([899 / 999, 99 / 999], [900, 100]))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
