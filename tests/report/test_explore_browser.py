@@ -385,8 +385,9 @@ def test_classes_colours_and_coordinates_change_the_picture_and_keep_the_selecti
     assert {row["label"] for row in saved(page, tmp_path)} == {"kind 1"}
     for name, bars in (("error", 1), ("nothing", 0)):
         page.select_option("#color", label=name)
+        # The picture also changes with the selection, perhaps only now.
+        wait_for(page, f"document.querySelectorAll('#legend .bar').length === {bars}")
         changed()
-        assert page.locator("#legend .bar").count() == bars
     assert page.locator("#legend *").count() == 0
     before = place(page, 5)
     page.select_option("#y", label="coordinate 3")
