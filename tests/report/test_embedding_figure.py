@@ -550,6 +550,20 @@ def test_names_of_classes_do_not_cover_each_other(figures: list[Figure]) -> None
         assert not ((points > (box.x0, box.y0)) & (points < (box.x1, box.y1))).all(axis=1).any()
 
 
+@pytest.mark.parametrize("n_coordinates", [2, 3])
+def test_long_title_does_not_cover_the_key(figures: list[Figure], n_coordinates: int) -> None:
+    y = np.random.default_rng(0).normal(size=(50, n_coordinates))
+    color = Column("color", "Wind_turbine_name", np.arange(50) % 3, ["north", "south", "a name of 24 characters"])
+    title = "a-long-name-of-measurements-2014-2015.csv: LLE of 417,911 points, k = 12, reg = 0.001, MMMMMM"
+    draw_embedding(y, one_component(50), color, title)
+    [figure] = figures
+    [key], drawn = figure.legends, figure._suptitle
+    assert drawn is not None
+    assert drawn.get_window_extent().x1 < key.get_window_extent().x0
+    assert drawn.get_window_extent().y0 > max(ax.get_window_extent().y1 for ax in figure.axes)
+    assert drawn.get_text().replace("\n", " ") == f"{title[:89]}…"
+
+
 def test_names_of_classes_do_not_cover_titles_of_pieces(figures: list[Figure]) -> None:
     """Curves on several shelves: the classes at their lowest points are just above the titles of the next shelf."""
     component = np.repeat(np.arange(24, dtype=np.int32), 60)
