@@ -135,7 +135,7 @@ def search_in_tree(n_queries: int, n: int, d: int, k: int) -> float:
     return n_queries * 2.8e-7 * (k + 1) * math.pow(1.6, min(d, 40) - 3) * math.pow(n / 40_000, 0.08)
 
 
-def search_among_all(n_queries: int, n: int, d: int) -> float:
+def search_among_all(n_queries: int, n: float, d: int) -> float:
     """Seconds of a search by the distances to all n points."""
     return 1e-5 * n_queries + n_queries * n * (4e-9 + 5e-11 * d)
 

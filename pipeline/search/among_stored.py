@@ -1,7 +1,9 @@
-"""Exact nearest embedded points of new rows: reads cells within reach, in batches.
+"""Nearest embedded points of new rows: exact ones, or those in the nearest cells; cells are read in batches.
 
 Rows of components that are too small to be embedded get coordinates from them too (`place_step`).
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from ..engine.plan import Layout
 from ..engine.plan_sizes import max_boxes
 from ..engine.step import Count, Step, task
 from ..kernels.factors.lle_weights import barycenter_weights
-from ..kernels.neighbors.cells import Boxes
+from ..kernels.neighbors.cells import Boxes, nearest_cells
 from ..kernels.neighbors.knn import NO_POINT, TIE, NeighborLists, empty_lists, exact_neighbors, merge_into
 from ..kernels.out_of_sample import of_one_component, reach_of
 from ..storage import array_specs
@@ -21,6 +23,9 @@ from ..storage.store import Store, block_of
 from .kdtree_blocks import batches_of, read_boxes, rows_of, within_reach
 
 HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20  # limits on the stored points in memory at one time
+
+RECALL, RECALL_POINTS = 0.99, 200
+"""Share of the nearest points of RECALL_POINTS training points that lie in as many cells as are searched."""
 
 PLACED, PLACED_COMPONENT = "_work/placed", -2
 """Rows of components that are too small to be embedded: their bundles, and their label in the array `component`."""
@@ -54,6 +59,65 @@ def nearest_points(trained: Store, points: Float64, k: int, n_embedded: int) -> 
         found = exact_neighbors(points[queries], unknown[queries], near_points, rows, k)
         merge_into(lists, queries, found, unknown)
     return lists
+
+
+class Cells(NamedTuple):
+    """The cells with embedded points, in internal order."""
+
+    centers: Float64
+    """(c, d)"""
+    start: Int64
+    stop: Int64
+    """(c,) rows [start, stop) are the points of a cell; not all of them are embedded."""
+
+
+def cells_to_search(trained: Store, rows: Int64, k: int, n_embedded: int) -> int:
+    """The number of nearest cells that hold the share RECALL of the k nearest points of these training points (s,).
+
+    At least two: by rounding, a training point between two cells can be nearer to the other one.
+    """
+    cells, points = _embedded_cells(trained, n_embedded), trained.gather(array_specs.POINTS.name, rows)
+    near = nearest_cells(points, cells.centers, len(cells.start))
+    ids = nearest_points(trained, points.astype(np.float64), k + 1, n_embedded).ids  # the first is the point itself
+    cell_of = np.searchsorted(cells.start, ids, side="right") - 1
+    ranks = np.take_along_axis(np.argsort(near, axis=1), cell_of, axis=1)
+    needed = np.quantile(ranks[(ids >= 0) & (ids != rows[:, None])], RECALL, method="higher")
+    return max(2, int(needed) + 1)
+
+
+def nearest_in_cells(trained: Store, points: Float64, k: int, n_embedded: int, n_cells: int) -> NeighborLists:
+    """The k nearest embedded training points of new points (b, d) among those of the n_cells nearest cells."""
+    cells = _embedded_cells(trained, n_embedded)
+    near = nearest_cells(points, cells.centers, min(n_cells, len(cells.start)))
+    order = np.argsort(near, axis=None, kind="stable")
+    visited, first = np.unique(near.ravel()[order].astype(np.int64), return_index=True)
+    queries_of = dict(zip(visited.tolist(), np.split(order // near.shape[1], first[1:]), strict=True))
+    lists, unknown = empty_lists(len(points), k), np.full(len(points), NO_POINT)
+    stored = trained.array(array_specs.POINTS.name)
+    halo = halo_rows(stored.shape[1] * stored.dtype.itemsize)
+    for batch in batches_of(cells.stop - cells.start, visited, halo):
+        rows = np.concatenate([np.arange(cells.start[cell], cells.stop[cell]) for cell in batch])
+        if n_embedded:
+            rows = rows[trained.gather(array_specs.POINT_COMPONENT.name, rows) < n_embedded]
+        near_points, cuts = trained.gather(array_specs.POINTS.name, rows), np.searchsorted(rows, cells.start[batch[1:]])
+        for cell, ids, members in zip(batch.tolist(), np.split(rows, cuts), np.split(near_points, cuts), strict=True):
+            queries = queries_of[cell]
+            found = exact_neighbors(points[queries], unknown[queries], members, ids, k)
+            merge_into(lists, queries, found, unknown)
+    short = np.flatnonzero(lists.ids[:, -1] < 0)  # fewer than k points in these cells
+    if len(short):
+        lists.ids[short], lists.distances[short] = nearest_points(trained, points[short], k, n_embedded)
+    return lists
+
+
+def _embedded_cells(trained: Store, n_embedded: int) -> Cells:
+    stored = trained.array(array_specs.POINTS.name)
+    boxes = read_boxes(trained, -(-stored.shape[0] // block_of(stored)))
+    counts = trained.read_all(array_specs.CELL_COUNTS.name).sum(axis=0)
+    stop, centers = np.cumsum(counts), trained.read_bundle("_work/cells")["centers"]
+    cell_of = np.searchsorted(stop, boxes.start, side="right")
+    used = np.flatnonzero(np.bincount(cell_of, _embedded_rows(trained, boxes, n_embedded), minlength=len(stop)))
+    return Cells(centers[used], (stop - counts)[used], stop[used])
 
 
 def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Int64:

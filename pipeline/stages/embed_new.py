@@ -1,8 +1,9 @@
 """Place new points in the embedding of a finished run, one block of new rows at a time.
 
-Neighbours are exact. The bounding boxes of the training points' cells limit the distance of the k-th neighbour, and
-only cells within that distance are read, a batch at a time. Results are written to a separate store, in the arrays of
-a run's embedding.
+Neighbours are exact if those of the run are. Then the bounding boxes of the training points' cells limit the distance
+of the k-th neighbour, and only cells within that distance are read, a batch at a time. Otherwise each row is searched
+in its nearest cells, as many as a sample of the training points needs for a recall of 0.99. Results are written to a
+separate store, in the arrays of a run's embedding.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,14 @@ from ..core.arrays import Bools, Float64, Floats, Int64
 from ..core.errors import NAMED_ROWS
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
-from ..engine.plan_sizes import barycentric_weights, max_boxes, n_cells, search_among_all, search_in_tree
+from ..engine.plan_sizes import (
+    barycentric_weights,
+    max_boxes,
+    n_cells,
+    neighbor_method,
+    search_among_all,
+    search_in_tree,
+)
 from ..engine.step import Json, Report, Resource, Step, Work, task
 from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
@@ -22,12 +30,14 @@ from ..kernels.neighbors.cells import TREE_FEATURES
 from ..kernels.neighbors.knn import NeighborLists
 from ..kernels.out_of_sample import Neighborhood, distance_ratio, of_equal_rank, place
 from ..linalg.preprocess import Preparation, summable
-from ..search.among_stored import halo_rows, nearest_points
+from ..search.among_stored import RECALL_POINTS, cells_to_search, halo_rows, nearest_in_cells, nearest_points
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store, read_elsewhere
 
 CALIBRATION_POINTS = 10_000
+EXPECTED_CELLS = 5
+"""Cells to search for a row in the plan. Tables of 10 to 24 features needed three to five, MNIST six."""
 USUAL_SHARE = 0.999
 """Share of the training points below the default limit of the distance ratio; new points above the limit are far."""
 
@@ -45,6 +55,8 @@ class Placement:
     reg: float
     rule: str
     n_embedded: int
+    n_cells: int
+    """Nearest cells in which a row is searched; 0: exact search."""
     far_as_nan: bool
 
 
@@ -75,7 +87,13 @@ class Job:
     max_ratio: float | None = None
     far_as_nan: bool = False
 
-    def placement(self) -> Placement:
+    @property
+    def is_exact(self) -> bool:
+        """Whether the neighbours of the run, and so those of new rows, are exact."""
+        method, layout = self.fit.config["neighbors"]["method"], self.fit.layout
+        return neighbor_method(method, layout.n_points, layout.n_features) != "pynndescent"
+
+    def placement(self, n_cells: int) -> Placement:
         config = self.fit.config
         return Placement(
             self.kind,
@@ -87,23 +105,25 @@ class Job:
             reg=self.fit.reg,
             rule=config["weights"]["rule"],
             n_embedded=self.fit.n_embedded,
+            n_cells=n_cells,
             far_as_nan=self.far_as_nan,
         )
 
 
 def steps(job: Job, layout: Layout) -> Steps:
-    """(calibrate ->) embed. `layout` has the new rows as n_input, the training points as n_points."""
-    limit = job.max_ratio
-    if limit is None:
-        [calibrated] = yield from calibrate_step(job, layout)
-        limit = calibrated.limit
-    yield from embed_step(job, layout, limit)
+    """calibrate -> embed. `layout` has the new rows as n_input, the training points as n_points."""
+    [calibrated] = yield from calibrate_step(job, layout)
+    limit = calibrated.limit if job.max_ratio is None else job.max_ratio
+    yield from embed_step(job, layout, limit, calibrated.n_cells)
     return layout
 
 
 @dataclass(frozen=True)
 class Calibration(Report):
+    """The default limit of the distance ratio, and the number of cells to search for each row (0: exact search)."""
+
     limit: float
+    n_cells: int
 
 
 @dataclass(frozen=True)
@@ -120,24 +140,41 @@ class PlacedRows(Report):
 
 
 def calibrate_step(job: Job, layout: Layout) -> Step[Calibration]:
-    fit, sample = job.fit, min(CALIBRATION_POINTS, layout.n_points)
-    k, seed = fit.config["neighbors"]["n_neighbors"], fit.config["quality"]["seed"]
-    drawn = task(calibrate, n_neighbors=k, sample=sample, seed=seed, n_embedded=fit.n_embedded, run=fit.url)
-    n_bytes, state = task_costs.TASK_BYTES + layout.k_max * (120 * sample + 48 * fit.layout.block_points), fit.state
-    return Step("transform.calibrate", drawn, 1, n_bytes, input_state=state, expected=lambda b: Calibration(1.0))
+    fit, sample, exact = job.fit, min(CALIBRATION_POINTS, layout.n_points), job.is_exact
+    k, seed, n_embedded = fit.config["neighbors"]["n_neighbors"], fit.config["quality"]["seed"], fit.n_embedded
+    drawn = task(calibrate, n_neighbors=k, sample=sample, seed=seed, n_embedded=n_embedded, exact=exact, run=fit.url)
+    n_bytes = task_costs.TASK_BYTES + layout.k_max * (120 * sample + 48 * fit.layout.block_points)
+    n_bytes += 0 if exact else search_bytes(job, layout, RECALL_POINTS, n_cells(layout.n_points))
+    return Step(
+        "transform.calibrate",
+        drawn,
+        1,
+        n_bytes,
+        version=2,
+        input_state=fit.state,
+        expected=lambda b: Calibration(1.0, 0 if exact else EXPECTED_CELLS),
+        work=Work(0.0 if exact else search_among_all(RECALL_POINTS, layout.n_points, layout.n_features)),
+    )
 
 
-def embed_step(job: Job, layout: Layout, limit: float) -> Step[PlacedRows]:
-    blocks, fit, m, placement = layout.input_blocks, job.fit, job.fit.n_coordinates, job.placement()
+def search_bytes(job: Job, layout: Layout, n_rows: int, cells: int) -> int:
+    """Bytes of a search of some rows, exactly or in so many cells for each."""
+    row, d, halo = layout.row_bytes, layout.n_features, halo_rows(layout.row_bytes)
+    n_bytes = 2 * task_costs.SCORE_BYTES + halo * (3 * row + 64) + task_costs.tree_bytes(halo, d)
+    k = int(job.fit.config["neighbors"]["n_neighbors"])
+    n_bytes += n_rows * (16 * d + 150 * k + 32 * cells)
+    return n_bytes + max_boxes(n_cells(layout.n_points), job.fit.layout.blocks.count) * (64 * d + 32)
+
+
+def embed_step(job: Job, layout: Layout, limit: float, cells: int) -> Step[PlacedRows]:
+    blocks, fit, m, placement = layout.input_blocks, job.fit, job.fit.n_coordinates, job.placement(cells)
     embed = task(embed_block, placement=placement, max_ratio=limit, blocks=blocks, run=fit.url)
     row, row_in = layout.row_bytes, layout.n_features_input * np.dtype(placement.dtype).itemsize
-    d, k, k_max, halo = layout.n_features, placement.n_neighbors, layout.k_max, halo_rows(layout.row_bytes)
-    search = halo * (3 * row + 64) + task_costs.tree_bytes(halo, d) + blocks.size * (16 * d + 150 * k)
+    d, k, k_max = layout.n_features, placement.n_neighbors, layout.k_max
     read = min(layout.n_points, blocks.size * k) * (row + 8 * m + 16 * k_max + 64)
     read += 3 * fit.layout.block_points * max(row, 8 * m, 8 * k_max)
-    n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + 6 * BATCH_BYTES + search + read
-    n_boxes = max_boxes(n_cells(layout.n_points), fit.layout.blocks.count)
-    n_bytes += blocks.size * (3 * row_in + 16 * d + 8 * m) + n_boxes * (64 * d + 32)
+    n_bytes = task_costs.TASK_BYTES + 6 * BATCH_BYTES + search_bytes(job, layout, blocks.size, cells) + read
+    n_bytes += blocks.size * (3 * row_in + 16 * d + 8 * m)
     ratio = array_specs.DISTANCE_RATIO.sized(blocks)
     return Step(
         "transform.embed",
@@ -145,25 +182,33 @@ def embed_step(job: Job, layout: Layout, limit: float) -> Step[PlacedRows]:
         blocks.count,
         n_bytes,
         arrays=(array_specs.EMBEDDING.sized(blocks, m), array_specs.COMPONENT.sized(blocks), ratio),
-        version=3,
+        version=4,
         input_state={**fit.state, "source": job.source_state},
         expected=lambda b: PlacedRows(0, 0, 0, 0, limit, []),
-        work=Work(parallel=_seconds(layout, k)),
+        work=Work(parallel=_seconds(layout, k, cells)),
     )
 
 
-def _seconds(layout: Layout, k: int) -> float:
+def _seconds(layout: Layout, k: int, cells: int) -> float:
     n, fitted, d = layout.n_input, layout.n_points, layout.n_features
-    search = search_in_tree(n, fitted, d, k) if d <= TREE_FEATURES else search_among_all(n, fitted, d)
+    searched = min(fitted, cells * fitted / n_cells(fitted)) if cells else fitted
+    search = search_in_tree(n, fitted, d, k) if d <= TREE_FEATURES else search_among_all(n, searched, d)
     boxes = n * n_cells(fitted) * (8e-8 + 1.5e-8 * d)
     read = layout.input_blocks.count * fitted * (1.5e-6 + 1e-9 * d)
     return search + boxes + read + barycentric_weights(n, d, k) + n * (5e-7 + 4e-9 * k * d)
 
 
 def calibrate(
-    store: Store, block_index: int, n_neighbors: int, sample: int, seed: int, n_embedded: int, run: Resource[str]
+    store: Store,
+    block_index: int,
+    n_neighbors: int,
+    sample: int,
+    seed: int,
+    n_embedded: int,
+    exact: bool,
+    run: Resource[str],
 ) -> Calibration:
-    """Limit of the distance ratio: its quantile USUAL_SHARE over sampled training points, treated as new points."""
+    """Treats sampled training points as new ones. The limit is the quantile USUAL_SHARE of their distance ratios."""
     trained, k = Store(run), n_neighbors
     with read_elsewhere(trained):
         n = trained.array(array_specs.POINTS.name).shape[0]
@@ -174,7 +219,9 @@ def calibrate(
         distances = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, chosen)[:, :k]
         listed, positions = np.unique(np.maximum(ids, 0), return_inverse=True)
         ratios = _ratios(trained, ids, distances, listed, positions)
-    return Calibration(float(np.quantile(ratios, USUAL_SHARE)))
+        some = chosen[:: -(-len(chosen) // RECALL_POINTS)]
+        cells = 0 if exact else cells_to_search(trained, some, k, n_embedded)
+    return Calibration(float(np.quantile(ratios, USUAL_SHARE)), cells)
 
 
 def _ratios(trained: Store, ids: Int64, distances: Floats, listed: Int64, positions: Int64) -> Float64:
@@ -192,7 +239,11 @@ def embed_block(
     with read_elsewhere(trained):
         opened = open_source(how.kind, **how.source)
         points, valid = read_new(trained, opened.read(start, stop), how.dtype, how.transform, how.unit)
-        lists = nearest_points(trained, points, k, how.n_embedded)
+        lists = (
+            nearest_in_cells(trained, points, k, how.n_embedded, how.n_cells)
+            if how.n_cells
+            else nearest_points(trained, points, k, how.n_embedded)
+        )
         coordinates, component, ratio, coincident, mixed = _embed(trained, points, lists, how.reg, how.rule)
     far = (ratio > max_ratio) & ~coincident  # a training point has its own coordinates, so it is never far
     if how.far_as_nan:

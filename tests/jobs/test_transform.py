@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from lle.cli.commands import app
 from lle.cli.output import describe_transform
+from lle.engine import plan_sizes
 from lle.engine.progress import RunProgress
 from lle.jobs import transform as transforms
 from lle.linalg.alignment import align
@@ -51,6 +52,16 @@ def scaled(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("scaled"), points, preprocess={"scale": "standard", "pca": 12})
 
 
+@pytest.fixture(scope="module")
+def approximate(tmp_path_factory):
+    """With approximate neighbours, so that new rows are searched in their nearest cells."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_sizes, "CELL_POINTS", 60)
+        neighbors = {"neighbors": {"method": "pynndescent", "min_recall": 0.9}}
+        points = curved(1500, np.random.default_rng(7))
+        return trained(tmp_path_factory.mktemp("approximate"), points, **neighbors)
+
+
 def embed(job: Job, folder, new, *options: str) -> tuple[pd.DataFrame, dict]:
     """(the table, what the command printed)."""
     np.save(folder / "new.npy", new)
@@ -84,7 +95,7 @@ def test_new_points_between_lists_of_varying_length_are_not_far(tmp_path, rule):
 refusal = partial(refused, 2, "transform")
 
 
-@pytest.mark.parametrize("name", ["roll", "scaled"])
+@pytest.mark.parametrize("name", ["roll", "scaled", "approximate"])
 def test_training_points_keep_their_coordinates(request, tmp_path, name):
     job = request.getfixturevalue(name)
     points = np.load(job.path)
@@ -96,6 +107,19 @@ def test_training_points_keep_their_coordinates(request, tmp_path, name):
     assert (table["component"] == 0).all()
     assert (printed["rows"], printed["training_points"], printed["invalid"]) == (len(order), len(order), 0)
     assert {path.name for path in tmp_path.iterdir()} == {"new.npy", "y.parquet"}  # no work folder is left
+
+
+def test_rows_among_approximate_neighbors_have_nearly_all_true_neighbors(approximate, tmp_path, rng):
+    new = curved(400, rng)
+    table, _ = embed(approximate, tmp_path, new)
+    store, original = approximate.store, approximate.store.read_all("original_index")
+    points, embedding = store.read_all("points"), approximate.embedding()[original]
+    order = np.argsort(cdist(new, points), axis=1)[:, :K]
+    weights = barycenter_weights(new, points, order, reg=1e-3)
+    expected = np.einsum("bk,bkm->bm", weights, embedding[order])
+    is_equal = np.isclose(coordinates(table), expected, rtol=0, atol=1e-9).all(axis=1)
+    assert 0.8 < is_equal.mean() < 1  # a row with one wrong neighbour differs
+    assert rms(coordinates(table) - expected) < 0.02 * rms(embedding)
 
 
 @pytest.mark.parametrize("name", ["roll", "scaled"])

@@ -1,0 +1,100 @@
+"""Nearest training points of new rows in the nearest cells: equal to a search by hand, and to the exact one."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from lle.engine import plan_sizes
+from lle.search import among_stored
+from lle.search.among_stored import cells_to_search, nearest_in_cells, nearest_points
+from lle.storage.store import Store
+from tests.support.seeds import seeds
+
+K, FEATURES = 10, 12
+FIRST = 1
+"""Only the first component, the largest, has coordinates."""
+
+
+@pytest.fixture(scope="module", params=seeds(5, 29, 83))
+def store(request, tmp_path_factory, run_stages, make_config) -> Store:
+    """700 points on a surface, and 150 points apart from them."""
+    rng = np.random.default_rng(request.param)
+    points = surface(850, rng)
+    points[700:] += 30
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_sizes, "CELL_POINTS", 60)
+        folder = tmp_path_factory.mktemp("cells")
+        return run_stages(make_config(folder, points, 300, neighbors={"n_neighbors": K}), "mend_graph").store
+
+
+def surface(n: int, rng: np.random.Generator) -> np.ndarray:
+    u, v = rng.random((2, n))
+    return np.column_stack([np.sin((1 + j % 4) * u + j) + np.cos((1 + j % 3) * v - j) for j in range(FEATURES)])
+
+
+@pytest.fixture
+def new() -> np.ndarray:
+    return surface(90, np.random.default_rng(1))
+
+
+def cells_by_hand(store: Store, n_embedded: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(centres of the cells with embedded points, the cell of each point, whether it is embedded)."""
+    centers, counts = store.read_bundle("_work/cells")["centers"], store.read_all("_work/cell_counts").sum(axis=0)
+    is_used = store.read_all("_work/component") < n_embedded if n_embedded else np.ones(counts.sum(), bool)
+    cell_of = np.repeat(np.arange(len(counts)), counts)
+    used = np.unique(cell_of[is_used])
+    return centers[used], np.searchsorted(used, cell_of), is_used & np.isin(cell_of, used)
+
+
+@pytest.mark.parametrize("n_embedded", [0, FIRST])
+@pytest.mark.parametrize("n_cells", [2, 4])
+def test_lists_hold_the_nearest_points_of_the_nearest_cells(store, new, n_embedded, n_cells, monkeypatch):
+    monkeypatch.setattr(among_stored, "HALO_ROWS", 100)
+    centers, cell_of, is_used = cells_by_hand(store, n_embedded)
+    near = np.argsort(cdist(new, centers), axis=1)[:, :n_cells]
+    distances = cdist(new, store.read_all("points"))
+    distances[~(is_used & (near[:, :, None] == cell_of).any(axis=1))] = np.inf
+    expected = np.argsort(distances, axis=1)[:, :K]
+    assert len(np.unique(near)) > 5
+    np.testing.assert_array_equal(nearest_in_cells(store, new, K, n_embedded, n_cells).ids, expected)
+    parts = [nearest_in_cells(store, part, K, n_embedded, n_cells).ids for part in np.array_split(new, 4)]
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
+
+
+@pytest.mark.parametrize("n_embedded", [0, FIRST])
+def test_search_in_all_cells_is_exact(store, new, n_embedded):
+    found, exact = (nearest_in_cells(store, new, K, n_embedded, 10**6), nearest_points(store, new, K, n_embedded))
+    np.testing.assert_array_equal(found.ids, exact.ids)
+    np.testing.assert_array_equal(found.distances, exact.distances)
+
+
+def test_rows_with_too_few_points_in_their_cells_are_searched_exactly(store, new):
+    k, counts = 55, store.read_all("_work/cell_counts").sum(axis=0)
+    nearest = np.argmin(cdist(new, store.read_bundle("_work/cells")["centers"]), axis=1)
+    is_short = counts[nearest] < k
+    assert 0 < is_short.sum() < len(new)
+    found, exact = nearest_in_cells(store, new, k, 0, 1).ids, nearest_points(store, new, k, 0).ids
+    np.testing.assert_array_equal(found[is_short], exact[is_short])
+    assert (found[~is_short] != exact[~is_short]).any()
+    assert (found >= 0).all()
+
+
+@pytest.mark.parametrize(("n_embedded", "share"), [(0, 0.95), (FIRST, 0.95), (0, 0.995)])
+def test_number_of_cells_is_the_least_with_the_recall(store, n_embedded, share, monkeypatch):
+    monkeypatch.setattr(among_stored, "RECALL", share)
+    *_, is_used = cells_by_hand(store, n_embedded)
+    rows = np.flatnonzero(is_used)[::7]
+    points = store.gather("points", rows)
+    n_cells = cells_to_search(store, rows, K, n_embedded)
+    exact = nearest_points(store, points, K + 1, n_embedded).ids
+
+    def recall(n: int) -> float:
+        found = nearest_in_cells(store, points, K + 1, n_embedded, n).ids
+        return float(np.mean([len(np.intersect1d(*lists)) - 1 for lists in zip(found, exact, strict=True)]) / K)
+
+    assert recall(n_cells) >= share > recall(n_cells - 1)
+
+
+def test_at_least_two_cells_are_searched(store, monkeypatch):
+    monkeypatch.setattr(among_stored, "RECALL", 0.01)
+    assert cells_to_search(store, np.arange(0, 700, 7), K, 0) == 2
