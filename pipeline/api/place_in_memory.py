@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +11,9 @@ import numpy.typing as npt
 from ..core.arrays import Bools, Float64, Floats, Int32
 from ..core.errors import InputError, StoreError
 from ..engine import checkpoint
-from ..kernels.neighbors.knn import NO_POINT, exact_neighbors
-from ..kernels.out_of_sample import Neighborhood, place, project_like
+from ..engine.plan_sizes import neighbor_method
+from ..kernels.neighbors.knn import NO_POINT, empty_lists, exact_neighbors
+from ..kernels.out_of_sample import RECALL_POINTS, Cells, Neighborhood, place, project_like
 from ..linalg.preprocess import Preparation, summable
 from ..linalg.reg_step import reg_of_run
 from ..search.among_stored import PLACED_COMPONENT
@@ -39,6 +41,8 @@ class Training:
     rule: str
     names: Sequence[str] | None = None
     """Of the columns of a table, for messages."""
+    cells: Cells | None = None
+    """Of the points, if their neighbours are approximate: then rows are searched in their nearest cells."""
 
     @python_errors()
     def place(self, rows: npt.NDArray[np.generic]) -> Float64:
@@ -52,9 +56,8 @@ class Training:
         _require(~zero, "are zero after preprocessing and have no direction for neighbors.metric: cosine")
         if self.method == "pca":
             return project_like(queries, self.points, self.embedding)
-        return self._from_neighbors(
-            np.asarray(queries, np.float64), self.points, self.embedding, self.component, "input"
-        )
+        numbers = np.asarray(queries, np.float64)
+        return self._from_neighbors(numbers, self.points, self.embedding, self.component, "input", self.cells)
 
     def place_back(self, coordinates: Float64) -> Float64:
         """The rows (b, d) in input units for coordinates (b, m): `place` with the roles of the two spaces exchanged.
@@ -74,17 +77,31 @@ class Training:
         return self._from_neighbors(coordinates, embedding, rows, component, "coordinates")
 
     def _from_neighbors(
-        self, queries: Float64, points: Floats, values: Floats, component: Int32, about: str
+        self, queries: Float64, points: Floats, values: Floats, component: Int32, about: str, cells: Cells | None = None
     ) -> Float64:
         """The values (b, m) of queries (b, d), by the weights of the points (n, d) near them with values (n, m)."""
         largest = np.abs(queries).max(initial=0.0)
         problem = f"are so far away, with numbers up to {largest:.1e}, that their distances overflow"
         _require(summable(queries), problem, about=about)
         ids, k = np.arange(len(points)), min(self.n_neighbors, len(points))
-        lists = exact_neighbors(queries, np.full(len(queries), NO_POINT), points, ids, k)
+        lists, short = empty_lists(len(queries), k), np.arange(len(queries))
+        if cells is not None:
+            lists = cells.nearest(queries, k, self.n_cells, lambda visited: cells.members(visited, points))
+            short = np.flatnonzero(lists.ids[:, -1] < 0)  # fewer than k points in these cells
+        exact = exact_neighbors(queries[short], np.full(len(short), NO_POINT), points, ids, k)
+        lists.ids[short], lists.distances[short] = exact
         return place(
             queries, lists, Neighborhood(points, values, component, lists.ids), self.reg, self.rule
         ).coordinates
+
+    @cached_property
+    def n_cells(self) -> int:
+        """The number of cells to search for a row."""
+        assert self.cells is not None
+        ids, k = np.arange(len(self.points)), min(self.n_neighbors, len(self.points) - 1)
+        rows = ids[:: -(-len(ids) // RECALL_POINTS)]
+        points = self.points[rows].astype(np.float64)
+        return self.cells.to_search(points, exact_neighbors(points, rows, self.points, ids, k).ids)
 
 
 def _require(is_good: Bools, problem: str, names: Sequence[str] | None = None, about: str = "input") -> None:
@@ -156,6 +173,7 @@ def read_training(url: str, state: str) -> Training:
     has_transform = preprocess["scale"] != "none" or preprocess["pca"] is not None
     unit = config["neighbors"]["metric"] == "cosine"
     points = store.read_all(array_specs.POINTS.name)[solved]
+    method = neighbor_method(config["neighbors"]["method"], len(solved), points.shape[1])
     return Training(
         points,
         store.read_all(array_specs.RAW.name)[rows] if has_transform or unit else points,
@@ -167,4 +185,12 @@ def read_training(url: str, state: str) -> Training:
         reg_of_run(store, config),
         config["weights"]["rule"],
         (store.attributes().get("columns") or {}).get("features"),
+        _cells_of(store, solved) if method == "pynndescent" else None,
     )
+
+
+def _cells_of(store: Store, solved: Bools) -> Cells:
+    """The cells of the points (n,) that are solved, with their rows among these."""
+    counts = store.read_all(array_specs.CELL_COUNTS.name).sum(axis=0)
+    used, start = np.unique(np.repeat(np.arange(len(counts)), counts)[solved], return_index=True)
+    return Cells(store.read_bundle("_work/cells")["centers"][used], start, np.append(start[1:], solved.sum()))

@@ -4,6 +4,7 @@ Saul & Roweis 2003 (Think Globally, Fit Locally, JMLR 4), the nonparametric mapp
 sum 1) that best reconstruct a new point from its neighbours are applied to the neighbours' coordinates.
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +12,12 @@ import numpy as np
 from ..core.arrays import Bools, Float64, Floats, Int64, Ints
 from .batches import batches
 from .factors.lle_weights import barycenter_weights
-from .neighbors.cells import Boxes
-from .neighbors.knn import NeighborLists
+from .neighbors.cells import Boxes, nearest_cells
+from .neighbors.knn import NO_POINT, NeighborLists, empty_lists, exact_neighbors, merge_into
 
+RECALL, RECALL_POINTS = 0.99, 200
+"""Share of the true neighbours of RECALL_POINTS training points that a search of the nearest cells finds."""
+Read = Callable[[Int64], Iterable[tuple[Int64, Floats]]]
 COINCIDENT = 1e-12
 """Relative to the size of the coordinates: closer points are equal up to rounding."""
 
@@ -40,6 +44,44 @@ class Placed(NamedTuple):
     """(b,) whether the point equals a training point, and has its coordinates."""
     used: Bools
     """(b, k) whether a neighbour has a weight: those in the component of the nearest one."""
+
+
+class Cells(NamedTuple):
+    """The cells of the training points, in internal order."""
+
+    centers: Float64
+    """(c, d)"""
+    start: Int64
+    stop: Int64
+    """(c,) rows [start, stop) are the points of a cell."""
+
+    def to_search(self, points: Floats, nearest: Int64) -> int:
+        """The number of nearest cells of some points (s, d) that hold the share RECALL of their nearest points (s, k).
+
+        At least two: by rounding, a training point between two cells can be nearer to the other one. -1 is no point.
+        """
+        ranks = np.argsort(nearest_cells(points, self.centers, len(self.start)), axis=1)
+        ranks = np.take_along_axis(ranks, np.searchsorted(self.start, nearest, side="right") - 1, axis=1)
+        return max(2, int(np.quantile(ranks[nearest >= 0], RECALL, method="higher")) + 1)
+
+    def members(self, chosen: Int64, points: Floats) -> Iterator[tuple[Int64, Floats]]:
+        """The ids and the points of each of some cells, from all points (n, d)."""
+        for first, past in zip(self.start[chosen].tolist(), self.stop[chosen].tolist(), strict=True):
+            yield np.arange(first, past), points[first:past]
+
+    def nearest(self, points: Float64, k: int, n_cells: int, read: Read) -> NeighborLists:
+        """The k nearest training points of new points (b, d) among those of the n_cells nearest cells.
+
+        read: the ids and the points of each of some cells, ascending.
+        """
+        near = nearest_cells(points, self.centers, min(n_cells, len(self.start)))
+        order = np.argsort(near, axis=None, kind="stable")
+        visited, first = np.unique(near.ravel()[order].astype(np.int64), return_index=True)
+        lists, unknown = empty_lists(len(points), k), np.full(len(points), NO_POINT)
+        for queries, (ids, members) in zip(np.split(order // near.shape[1], first[1:]), read(visited), strict=True):
+            found = exact_neighbors(points[queries], unknown[queries], members, ids, k)
+            merge_into(lists, queries, found, unknown)
+        return lists
 
 
 def reach_of(points: Float64, boxes: Boxes, counts: Int64, k: int) -> Float64:

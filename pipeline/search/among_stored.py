@@ -3,29 +3,26 @@
 Rows of components that are too small to be embedded get coordinates from them too (`place_step`).
 """
 
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import numpy as np
 
 from ..config.models import Config
-from ..core.arrays import Float64, Int32, Int64
+from ..core.arrays import Float64, Floats, Int32, Int64
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.plan_sizes import max_boxes
 from ..engine.step import Count, Step, task
 from ..kernels.factors.lle_weights import barycenter_weights
-from ..kernels.neighbors.cells import Boxes, nearest_cells
+from ..kernels.neighbors.cells import Boxes
 from ..kernels.neighbors.knn import NO_POINT, TIE, NeighborLists, empty_lists, exact_neighbors, merge_into
-from ..kernels.out_of_sample import of_one_component, reach_of
+from ..kernels.out_of_sample import Cells, of_one_component, reach_of
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store, block_of
 from .kdtree_blocks import batches_of, read_boxes, rows_of, within_reach
 
 HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20  # limits on the stored points in memory at one time
-
-RECALL, RECALL_POINTS = 0.99, 200
-"""Share of the nearest points of RECALL_POINTS training points that lie in as many cells as are searched."""
 
 PLACED, PLACED_COMPONENT = "_work/placed", -2
 """Rows of components that are too small to be embedded: their bundles, and their label in the array `component`."""
@@ -61,56 +58,36 @@ def nearest_points(trained: Store, points: Float64, k: int, n_embedded: int) -> 
     return lists
 
 
-class Cells(NamedTuple):
-    """The cells with embedded points, in internal order."""
-
-    centers: Float64
-    """(c, d)"""
-    start: Int64
-    stop: Int64
-    """(c,) rows [start, stop) are the points of a cell; not all of them are embedded."""
-
-
 def cells_to_search(trained: Store, rows: Int64, k: int, n_embedded: int) -> int:
-    """The number of nearest cells that hold the share RECALL of the k nearest points of these training points (s,).
-
-    At least two: by rounding, a training point between two cells can be nearer to the other one.
-    """
-    cells, points = _embedded_cells(trained, n_embedded), trained.gather(array_specs.POINTS.name, rows)
-    near = nearest_cells(points, cells.centers, len(cells.start))
-    ids = nearest_points(trained, points.astype(np.float64), k + 1, n_embedded).ids  # the first is the point itself
-    cell_of = np.searchsorted(cells.start, ids, side="right") - 1
-    ranks = np.take_along_axis(np.argsort(near, axis=1), cell_of, axis=1)
-    needed = np.quantile(ranks[(ids >= 0) & (ids != rows[:, None])], RECALL, method="higher")
-    return max(2, int(needed) + 1)
+    """The number of nearest cells that hold nearly all of the k nearest points of these training points (s,)."""
+    points = trained.gather(array_specs.POINTS.name, rows).astype(np.float64)
+    ids = nearest_points(trained, points, k + 1, n_embedded).ids  # the first is the point itself
+    return _cells_of(trained, n_embedded).to_search(points, np.where(ids == rows[:, None], -1, ids))
 
 
 def nearest_in_cells(trained: Store, points: Float64, k: int, n_embedded: int, n_cells: int) -> NeighborLists:
     """The k nearest embedded training points of new points (b, d) among those of the n_cells nearest cells."""
-    cells = _embedded_cells(trained, n_embedded)
-    near = nearest_cells(points, cells.centers, min(n_cells, len(cells.start)))
-    order = np.argsort(near, axis=None, kind="stable")
-    visited, first = np.unique(near.ravel()[order].astype(np.int64), return_index=True)
-    queries_of = dict(zip(visited.tolist(), np.split(order // near.shape[1], first[1:]), strict=True))
-    lists, unknown = empty_lists(len(points), k), np.full(len(points), NO_POINT)
-    stored = trained.array(array_specs.POINTS.name)
+    cells, stored = _cells_of(trained, n_embedded), trained.array(array_specs.POINTS.name)
     halo = halo_rows(stored.shape[1] * stored.dtype.itemsize)
-    for batch in batches_of(cells.stop - cells.start, visited, halo):
-        rows = np.concatenate([np.arange(cells.start[cell], cells.stop[cell]) for cell in batch])
-        if n_embedded:
-            rows = rows[trained.gather(array_specs.POINT_COMPONENT.name, rows) < n_embedded]
-        near_points, cuts = trained.gather(array_specs.POINTS.name, rows), np.searchsorted(rows, cells.start[batch[1:]])
-        for cell, ids, members in zip(batch.tolist(), np.split(rows, cuts), np.split(near_points, cuts), strict=True):
-            queries = queries_of[cell]
-            found = exact_neighbors(points[queries], unknown[queries], members, ids, k)
-            merge_into(lists, queries, found, unknown)
+
+    def read(visited: Int64) -> Iterator[tuple[Int64, Floats]]:
+        for batch in batches_of(cells.stop - cells.start, visited, halo):
+            rows = np.concatenate([np.arange(cells.start[cell], cells.stop[cell]) for cell in batch])
+            if n_embedded:
+                rows = rows[trained.gather(array_specs.POINT_COMPONENT.name, rows) < n_embedded]
+            cuts = np.searchsorted(rows, cells.start[batch[1:]])
+            members = trained.gather(array_specs.POINTS.name, rows)
+            yield from zip(np.split(rows, cuts), np.split(members, cuts), strict=True)
+
+    lists = cells.nearest(points, k, n_cells, read)
     short = np.flatnonzero(lists.ids[:, -1] < 0)  # fewer than k points in these cells
     if len(short):
         lists.ids[short], lists.distances[short] = nearest_points(trained, points[short], k, n_embedded)
     return lists
 
 
-def _embedded_cells(trained: Store, n_embedded: int) -> Cells:
+def _cells_of(trained: Store, n_embedded: int) -> Cells:
+    """The cells with embedded points; their rows [start, stop) hold points that are not embedded too."""
     stored = trained.array(array_specs.POINTS.name)
     boxes = read_boxes(trained, -(-stored.shape[0] // block_of(stored)))
     counts = trained.read_all(array_specs.CELL_COUNTS.name).sum(axis=0)

@@ -28,9 +28,9 @@ from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.neighbors.cells import TREE_FEATURES
 from ..kernels.neighbors.knn import NeighborLists
-from ..kernels.out_of_sample import Neighborhood, distance_ratio, of_equal_rank, place
+from ..kernels.out_of_sample import RECALL_POINTS, Neighborhood, distance_ratio, of_equal_rank, place
 from ..linalg.preprocess import Preparation, summable
-from ..search.among_stored import RECALL_POINTS, cells_to_search, halo_rows, nearest_in_cells, nearest_points
+from ..search.among_stored import cells_to_search, halo_rows, nearest_in_cells, nearest_points
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store, read_elsewhere

@@ -10,10 +10,12 @@ import pandas as pd
 import pytest
 import zarr
 from scipy.sparse import csr_array, csr_matrix
+from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.datasets import make_s_curve
 from sklearn.exceptions import NotFittedError
 from sklearn.manifold import LocallyLinearEmbedding as Reference
+from sklearn.manifold._locally_linear import barycenter_weights
 from sklearn.model_selection import GridSearchCV, ShuffleSplit
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
@@ -23,11 +25,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from lle import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
 from lle.config.models import Config
 from lle.core.errors import BoundsNotMet, StoreError, StoreHeld
+from lle.engine import plan_sizes
+from lle.search.among_stored import PLACED_COMPONENT
 from lle.storage.lock import RunLock
 from lle.storage.store import Store
 from tests.support.commands import lle, refused
 from tests.support.oracle import largest_angle
-from tests.support.points import swiss_roll
+from tests.support.points import curved, swiss_roll
 
 pytestmark = pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
 
@@ -87,6 +91,21 @@ class TestTransform:
     def test_fitted_points_keep_their_coordinates(self, roll, fitted):
         np.testing.assert_array_equal(fitted.transform(roll), fitted.embedding_)
         np.testing.assert_array_equal(fitted.transform(roll[7:9]), fitted.embedding_[7:9])
+
+    def test_rows_among_approximate_neighbors_have_nearly_all_true_neighbors(self, monkeypatch):
+        """They are searched in their nearest cells. Points of a piece apart are no neighbours: it is placed itself."""
+        monkeypatch.setattr(plan_sizes, "CELL_POINTS", 60)
+        X, new = (curved(n, np.random.default_rng(n)) for n in (1500, 300))
+        X = np.concatenate([X[:700], X[:20] + 90.0, X[700:]])
+        config = {"neighbors": {"method": "pynndescent", "min_recall": 0.9}, "graph": {"min_component": 50}}
+        model = LocallyLinearEmbedding(reg=1e-3, config={**PLAIN, **config}).fit(X)
+        assert (model.component_[700:720] == PLACED_COMPONENT).all()
+        is_fitted = model.component_ == 0
+        np.testing.assert_array_equal(model.transform(X[is_fitted]), model.embedding_[is_fitted])
+        near = np.argsort(cdist(new, X), axis=1)[:, :12]
+        expected = np.einsum("bk,bkm->bm", barycenter_weights(new, X, near, reg=1e-3), model.embedding_[near])
+        is_equal = np.isclose(model.transform(new), expected, rtol=0, atol=1e-9).all(axis=1)
+        assert 0.8 < is_equal.mean() < 1
 
     def test_preprocessing_is_applied_to_new_points(self, roll):
         config = {**PLAIN, "preprocess": {"scale": "standard"}}

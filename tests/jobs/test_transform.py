@@ -20,17 +20,9 @@ from lle.linalg.alignment import align
 from lle.storage.store import Store
 from tests.support.aligned_job import Job, rms
 from tests.support.commands import lle, refused
-from tests.support.points import bowl, swiss_roll
+from tests.support.points import bowl, curved, swiss_roll
 
 K, BLOCK = 12, 400
-HIGH = 15
-
-
-def curved(n: int, rng: np.random.Generator) -> np.ndarray:
-    """A surface in HIGH dimensions, searched without a tree."""
-    u, v = rng.random((2, n))
-    waves = [np.sin((1 + j % 4) * u + j) + np.cos((1 + j % 3) * v - j) for j in range(HIGH)]
-    return np.column_stack(waves)
 
 
 def trained(folder, points, **sections) -> Job:

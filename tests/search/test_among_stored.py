@@ -5,12 +5,14 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from lle.engine import plan_sizes
+from lle.kernels import out_of_sample
 from lle.search import among_stored
 from lle.search.among_stored import cells_to_search, nearest_in_cells, nearest_points
 from lle.storage.store import Store
+from tests.support.points import curved
 from tests.support.seeds import seeds
 
-K, FEATURES = 10, 12
+K = 10
 FIRST = 1
 """Only the first component, the largest, has coordinates."""
 
@@ -19,7 +21,7 @@ FIRST = 1
 def store(request, tmp_path_factory, run_stages, make_config) -> Store:
     """700 points on a surface, and 150 points apart from them."""
     rng = np.random.default_rng(request.param)
-    points = surface(850, rng)
+    points = curved(850, rng)
     points[700:] += 30
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan_sizes, "CELL_POINTS", 60)
@@ -27,14 +29,9 @@ def store(request, tmp_path_factory, run_stages, make_config) -> Store:
         return run_stages(make_config(folder, points, 300, neighbors={"n_neighbors": K}), "mend_graph").store
 
 
-def surface(n: int, rng: np.random.Generator) -> np.ndarray:
-    u, v = rng.random((2, n))
-    return np.column_stack([np.sin((1 + j % 4) * u + j) + np.cos((1 + j % 3) * v - j) for j in range(FEATURES)])
-
-
 @pytest.fixture
 def new() -> np.ndarray:
-    return surface(90, np.random.default_rng(1))
+    return curved(90, np.random.default_rng(1))
 
 
 def cells_by_hand(store: Store, n_embedded: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -81,7 +78,7 @@ def test_rows_with_too_few_points_in_their_cells_are_searched_exactly(store, new
 
 @pytest.mark.parametrize(("n_embedded", "share"), [(0, 0.95), (FIRST, 0.95), (0, 0.995)])
 def test_number_of_cells_is_the_least_with_the_recall(store, n_embedded, share, monkeypatch):
-    monkeypatch.setattr(among_stored, "RECALL", share)
+    monkeypatch.setattr(out_of_sample, "RECALL", share)
     *_, is_used = cells_by_hand(store, n_embedded)
     rows = np.flatnonzero(is_used)[::7]
     points = store.gather("points", rows)
@@ -96,5 +93,5 @@ def test_number_of_cells_is_the_least_with_the_recall(store, n_embedded, share, 
 
 
 def test_at_least_two_cells_are_searched(store, monkeypatch):
-    monkeypatch.setattr(among_stored, "RECALL", 0.01)
+    monkeypatch.setattr(out_of_sample, "RECALL", 0.01)
     assert cells_to_search(store, np.arange(0, 700, 7), K, 0) == 2
