@@ -63,8 +63,7 @@ class LocallyLinearEmbedding(
     n_jobs : int or None, default None
         None or 1: tasks run in this process. More: that many local workers; -1: threads, or a worker for each core if
         that is expected to be faster; -2: a worker for each core but one. Arrays with fewer than 20,000 rows are always
-        embedded in this process. A script with more rows and n_jobs, or with more than 200,000 rows, must call `fit`
-        below ``if __name__ == "__main__":``, because `fit` starts processes that import the script.
+        embedded in this process.
     scale : {"unit_covariance", "unit_norm"} or None, default None
         ``embedding.scale``: each coordinate has variance 1, or is a vector of length 1 as in scikit-learn. None: that
         of `config`, or "unit_covariance".

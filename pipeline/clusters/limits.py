@@ -4,7 +4,6 @@ import mmap
 import os
 import sys
 from functools import partial
-from multiprocessing import process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -52,12 +51,6 @@ def is_on_this_machine(cluster: Section) -> bool:
 def may_have_threads(cluster: Section) -> TypeGuard[Cluster]:
     """Whether threads of this process may compute in place of workers."""
     return isinstance(cluster, Cluster) and cluster.kind == "local" and cluster.workers == "auto"
-
-
-def end_imported_script() -> None:
-    """End a worker that imports the script of the user, and so would run it again. The first process says why."""
-    if getattr(process.current_process(), "_inheriting", False):
-        raise SystemExit(1)
 
 
 def without_workers(cluster: Cluster) -> Cluster:

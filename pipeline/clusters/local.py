@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from multiprocessing import resource_tracker
 
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Nanny
 
 from ..config.models import Cluster
 from ..core.errors import LleError
 from ..core.machine import WORKER_PROFILE
-from .limits import end_imported_script, memory_of_workers, n_workers, require_shared_memory
+from ..core.main_script import hidden_main_script
+from .limits import memory_of_workers, n_workers, require_shared_memory
 
 # NUMBA_NUM_THREADS is not set here: Dask sets these variables in this process too while it starts a worker. Numba reads
 # its variable at every compilation, and fails if it differs from the number of threads that it has started.
@@ -30,10 +31,17 @@ class QuietCluster(LocalCluster):  # type: ignore[misc]
         await super()._start()
 
 
+class ScriptFreeNanny(Nanny):  # type: ignore[misc]
+    """Starts workers, also in place of lost ones, that do not import the script of the user."""
+
+    async def instantiate(self) -> object:
+        with hidden_main_script():
+            return await super().instantiate()
+
+
 @contextlib.contextmanager
 def local_cluster(cluster: Cluster) -> Iterator[Client]:
     """Worker processes of one thread each on this machine. Raises LleError if they do not start."""
-    end_imported_script()
     settings: dict[str, object] = {
         "distributed.nanny.pre-spawn-environ": WORKER_THREADS | MALLOC,
         "distributed.worker.daemon": True,
@@ -51,17 +59,13 @@ def local_cluster(cluster: Cluster) -> Iterator[Client]:
             local = QuietCluster(
                 n_workers=workers,
                 threads_per_worker=1,
-                processes=True,
+                worker_class=ScriptFreeNanny,
                 host="127.0.0.1",
                 memory_limit=memory_of_workers(cluster),
                 dashboard_address="127.0.0.1:0",
                 silence_logs=50,
             )
         except RuntimeError as error:
-            raise LleError(
-                f"execution.cluster: the worker processes did not start ({error}). If a Python script calls lle, each "
-                "of them imports its file: save a script from standard input as a file, and make the call below "
-                '`if __name__ == "__main__":`, or without workers'
-            ) from error
+            raise LleError(f"execution.cluster: the worker processes did not start ({error})") from error
         with local, Client(local) as client:
             yield client

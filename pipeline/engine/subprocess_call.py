@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ..core.errors import LleError, NotEnoughMemory
 from ..core.machine import peak_bytes, status_bytes
+from ..core.main_script import hidden_main_script
 
 SendProgress = Callable[[str], None]
 T = TypeVar("T")
@@ -65,7 +66,8 @@ def call(function: Callable[..., T], arguments: tuple[object, ...], max_bytes: i
     connection, child_connection = context.Pipe()
     killed_before = killed_for_memory()
     process = context.Process(target=_serve, args=(child_connection, function, arguments, max_bytes), daemon=True)
-    process.start()
+    with hidden_main_script():
+        process.start()
     _running.add(process)
     child_connection.close()
     last_message, answer = "", None

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from ..clusters.limits import end_imported_script, may_have_threads, memory_is_in_use
+from ..clusters.limits import memory_is_in_use
 from ..config.models import Config
 from ..core.errors import NotEnoughMemory
 from ..core.signals import interruptible
@@ -33,9 +33,7 @@ def run(
     `profile` saves Dask's performance report next to the report of the run. `attributes` replace those that the store
     gets from config and input.
     """
-    cluster, versioned = config.execution.cluster, config.output.keep is not None
-    if cluster.kind == "local" and not may_have_threads(cluster):
-        end_imported_script()  # before it waits for the store
+    versioned = config.output.keep is not None
 
     def published() -> Published | None:
         pointer = Versions(config.output.store).pointer() if versioned else None

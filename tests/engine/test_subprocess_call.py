@@ -76,11 +76,13 @@ def test_memory_above_the_limit_raises():
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_the_process_does_not_outlive_its_parent(tmp_path):
     program = tmp_path / "parent.py"
+    (tmp_path / "child.py").write_text(
+        "import os, time\n"
+        "def say_who_and_sleep(say, path):\n    open(path, 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
+    )
     program.write_text(
-        "import time\nfrom lle.engine import subprocess_call as isolated\n"
-        "def say_who_and_sleep(say, path):\n"
-        "    import os\n    open(path, 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
-        f"if __name__ == '__main__':\n    isolated.call(say_who_and_sleep, ({str(tmp_path / 'pid')!r},), None)\n"
+        "from child import say_who_and_sleep\nfrom lle.engine import subprocess_call as isolated\n"
+        f"isolated.call(say_who_and_sleep, ({str(tmp_path / 'pid')!r},), None)\n"
     )
     parent = subprocess.Popen([sys.executable, str(program)])
     deadline = time.monotonic() + 60
@@ -119,17 +121,19 @@ def test_stop_all_ends_active_calls():
 def test_a_killed_process_that_has_read_a_store_leaves_no_semaphore(tmp_path):
     """Python's resource tracker prints the names that are left when the last process has ended."""
     program = tmp_path / "program.py"
-    program.write_text(
-        "import contextlib, os, signal\nimport numpy as np\n"
-        "from lle.engine import subprocess_call\nfrom lle.storage.array_specs import POINT_COMPONENT, PlannedArray\n"
+    (tmp_path / "child.py").write_text(
+        "import os, signal\nimport numpy as np\nfrom lle.storage.array_specs import POINT_COMPONENT, PlannedArray\n"
         "from lle.storage.store import Store\n"
         "def use_store_and_die(send_progress, url):\n"
         "    store = Store(url)\n    store.create_group({})\n"
         "    store.create(PlannedArray(POINT_COMPONENT, (9,), 'int32', 9))\n"
         "    store.write(POINT_COMPONENT.name, 0, np.arange(9, dtype='int32'))\n"
         "    print(store.read_all(POINT_COMPONENT.name).sum(), flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "if __name__ == '__main__':\n    with contextlib.suppress(subprocess_call.ProcessDied):\n"
-        f"        subprocess_call.call(use_store_and_die, ({str(tmp_path / 's')!r},), None)\n"
+    )
+    program.write_text(
+        "import contextlib\nfrom child import use_store_and_die\nfrom lle.engine import subprocess_call\n"
+        "with contextlib.suppress(subprocess_call.ProcessDied):\n"
+        f"    subprocess_call.call(use_store_and_die, ({str(tmp_path / 's')!r},), None)\n"
     )
     ended = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True)
     assert (ended.stdout, ended.stderr) == ("36\n", "")
