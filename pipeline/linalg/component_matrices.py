@@ -21,6 +21,9 @@ MIN_SAMPLED, MAX_SAMPLED, SAMPLE_NUMBERS = 200, 5000, 2**20
 """Points from which principal directions are computed: as many as have SAMPLE_NUMBERS entries, within bounds."""
 RANGE_NUMBERS = 2**22
 """Entries of the points that are read at a time."""
+COMPARED_COMPONENTS, ROWS_OF_COMPONENT = 20, 200
+CONSTANT_SHARE = 0.9
+"""Share of the compared components in which a column that separates them has one value."""
 
 
 def input_rows(store: Store) -> Int32:
@@ -29,6 +32,26 @@ def input_rows(store: Store) -> Int32:
     for _, representative in store.in_blocks(array_specs.REPRESENTATIVE.name):
         np.add.at(counts, representative[representative >= 0], 1)
     return np.concatenate([counts[rows] for _, rows in store.in_blocks(array_specs.ORIGINAL_INDEX.name)])
+
+
+def separating_columns(store: Store, component: Int32) -> list[int]:
+    """Columns of the input with one value in nearly every component (n,), not the same in all: they separate them.
+
+    Looks at up to ROWS_OF_COMPONENT points of each of the largest components.
+    """
+    sizes = np.bincount(component[component >= 0])
+    if len(sizes) < 2:
+        return []
+    is_constant, values = [], []
+    for number in np.argsort(-sizes, kind="stable")[:COMPARED_COMPONENTS]:
+        points = np.flatnonzero(component == number)
+        points = points[np.linspace(0, len(points) - 1, min(len(points), ROWS_OF_COMPONENT)).astype(np.int64)]
+        rows = np.sort(store.gather(array_specs.ORIGINAL_INDEX.name, points))
+        found = store.gather(array_specs.RAW.name, rows)
+        is_constant.append(found.min(axis=0) == found.max(axis=0))
+        values.append(found[0].copy())
+    separates = (np.mean(is_constant, axis=0) >= CONSTANT_SHARE) & (np.ptp(values, axis=0) > 0)
+    return [int(column) for column in np.flatnonzero(separates)]
 
 
 def load_factor(store: Store, rows: Int64, blocks: Blocks, wanted: slice = ALL) -> csr_array:

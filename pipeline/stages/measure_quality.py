@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..config.models import Config
-from ..core.arrays import Float64, Int32, Int64
+from ..core.arrays import Float64, Int64
 from ..core.errors import InputError
 from ..engine import checkpoint, disk_costs, task_costs
 from ..engine.plan import Layout, Steps
@@ -33,7 +33,7 @@ from ..kernels.quality.trustworthiness import (
     pair_interval,
     trustworthiness,
 )
-from ..linalg.component_matrices import input_rows
+from ..linalg.component_matrices import ROWS_OF_COMPONENT, input_rows, separating_columns
 from ..linalg.preprocess import chunk_rows, on_principal_axes
 from ..search.cell_groups import list_names
 from ..search.recall import sample_rows
@@ -43,9 +43,6 @@ from ..storage.store import Store
 
 PAIRED_POINTS = 500
 """Sampled points whose pairwise distances are compared; 500 resamples of their pairs take half a second."""
-COMPARED_COMPONENTS, ROWS_OF_COMPONENT = 20, 200
-CONSTANT_SHARE = 0.9
-"""Share of the compared components in which a column that separates them has one value."""
 MAX_SOURCES, MIN_SOURCES = 50, 10
 GEODESIC_POINTS = 2_000_000
 """Points reached from all sources together, about a microsecond each; limits the sources above the minimum."""
@@ -210,7 +207,7 @@ def choose_sample(
             first=np.array(first),
         )
     distances = store.gather(list_names(place)[1], members[np.unique(chosen)])[:, :n_neighbors].astype(np.float64)
-    quality = Quality(int(ends[-1]), differing(store, component), intrinsic_dimension(distances))
+    quality = Quality(int(ends[-1]), separating_columns(store, component), intrinsic_dimension(distances))
     if len(points_once := np.unique(chosen)) < MIN_POINTS:
         return quality
     sums = [
@@ -218,26 +215,6 @@ def choose_sample(
         for table in (embedding, components)
     ]
     return replace(quality, correlation_sum=sums[0], pca_correlation_sum=sums[1])
-
-
-def differing(store: Store, component: Int32) -> list[int]:
-    """Columns of the input with one value in nearly every component (n,), not the same in all: they separate them.
-
-    Looks at up to ROWS_OF_COMPONENT points of each of the largest components.
-    """
-    sizes = np.bincount(component[component >= 0])
-    if len(sizes) < 2:
-        return []
-    is_constant, values = [], []
-    for number in np.argsort(-sizes, kind="stable")[:COMPARED_COMPONENTS]:
-        points = np.flatnonzero(component == number)
-        points = points[np.linspace(0, len(points) - 1, min(len(points), ROWS_OF_COMPONENT)).astype(np.int64)]
-        rows = np.sort(store.gather(array_specs.ORIGINAL_INDEX.name, points))
-        found = store.gather(array_specs.RAW.name, rows)
-        is_constant.append(found.min(axis=0) == found.max(axis=0))
-        values.append(found[0].copy())
-    separates = (np.mean(is_constant, axis=0) >= CONSTANT_SHARE) & (np.ptp(values, axis=0) > 0)
-    return [int(column) for column in np.flatnonzero(separates)]
 
 
 def intrinsic_dimension(distances: Float64) -> Measured | None:
