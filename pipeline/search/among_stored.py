@@ -3,7 +3,7 @@
 Rows of components that are too small to be embedded get coordinates from them too (`place_step`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 
@@ -11,12 +11,13 @@ from ..config.models import Config
 from ..core.arrays import Float64, Floats, Int32, Int64
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
-from ..engine.plan_sizes import max_boxes
-from ..engine.step import Count, Step, task
+from ..engine.plan_sizes import max_boxes, neighbor_method, search_among_all
+from ..engine.plan_sizes import n_cells as all_cells
+from ..engine.step import WHOLE_DATA, Count, Report, Step, Work, task
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..kernels.neighbors.cells import Boxes
 from ..kernels.neighbors.knn import NO_POINT, TIE, NeighborLists, empty_lists, exact_neighbors, merge_into
-from ..kernels.out_of_sample import Cells, of_one_component, reach_of
+from ..kernels.out_of_sample import RECALL_POINTS, Cells, of_one_component, reach_of
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store, block_of
@@ -24,6 +25,8 @@ from .kdtree_blocks import batches_of, read_boxes, rows_of, within_reach
 
 HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20  # limits on the stored points in memory at one time
 
+EXPECTED_CELLS = 5
+"""Cells to search for a row in the plan. Tables of 10 to 24 features needed three to five, MNIST six."""
 PLACED, PLACED_COMPONENT = "_work/placed", -2
 """Rows of components that are too small to be embedded: their bundles, and their label in the array `component`."""
 PLACE_REG = 1e-3
@@ -35,8 +38,10 @@ def halo_rows(row: int) -> int:
     return max(1, min(HALO_ROWS, HALO_BYTES // row))
 
 
-def nearest_points(trained: Store, points: Float64, k: int, n_embedded: int) -> NeighborLists:
-    """The k nearest embedded training points of new points (b, d)."""
+def nearest_points(trained: Store, points: Float64, k: int, n_embedded: int, n_cells: int = 0) -> NeighborLists:
+    """The k nearest embedded training points of new points (b, d): of all, or in the n_cells nearest cells."""
+    if n_cells:
+        return _nearest_in_cells(trained, points, k, n_embedded, n_cells)
     stored = trained.array(array_specs.POINTS.name)
     boxes = read_boxes(trained, -(-stored.shape[0] // block_of(stored)))
     halo = halo_rows(stored.shape[1] * stored.dtype.itemsize)
@@ -59,14 +64,13 @@ def nearest_points(trained: Store, points: Float64, k: int, n_embedded: int) -> 
 
 
 def cells_to_search(trained: Store, rows: Int64, k: int, n_embedded: int) -> int:
-    """The number of nearest cells that hold nearly all of the k nearest points of these training points (s,)."""
+    """The number of nearest cells that hold nearly all of the k nearest embedded points of some points (s,)."""
     points = trained.gather(array_specs.POINTS.name, rows).astype(np.float64)
     ids = nearest_points(trained, points, k + 1, n_embedded).ids  # the first is the point itself
     return _cells_of(trained, n_embedded).to_search(points, np.where(ids == rows[:, None], -1, ids))
 
 
-def nearest_in_cells(trained: Store, points: Float64, k: int, n_embedded: int, n_cells: int) -> NeighborLists:
-    """The k nearest embedded training points of new points (b, d) among those of the n_cells nearest cells."""
+def _nearest_in_cells(trained: Store, points: Float64, k: int, n_embedded: int, n_cells: int) -> NeighborLists:
     cells, stored = _cells_of(trained, n_embedded), trained.array(array_specs.POINTS.name)
     halo = halo_rows(stored.shape[1] * stored.dtype.itemsize)
 
@@ -110,24 +114,48 @@ def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Int64:
     return counts
 
 
-def place_step(config: Config, layout: Layout, n_graph: int) -> Step[Count]:
-    k, blocks = config.neighbors.n_neighbors, layout.blocks
+def search_bytes(layout: Layout, fitted: Blocks, n_rows: int, k: int, n_cells: int) -> int:
+    """Bytes of a search of some rows among points in `fitted` blocks: of all, or in so many cells for each row."""
     row, d, halo = layout.row_bytes, layout.n_features, halo_rows(layout.row_bytes)
-    n_bytes = task_costs.TASK_BYTES + halo * (3 * row + 64) + task_costs.tree_bytes(halo, d)
-    n_bytes += 2 * task_costs.SCORE_BYTES + blocks.size * (24 * d + 150 * k + k * (row + 8 * d))
-    n_bytes += max_boxes(layout.n_cells, blocks.count) * (64 * d + 32)
-    place = task(place_block, n_graph=n_graph, n_neighbors=k, blocks=blocks)
+    n_bytes = 2 * task_costs.SCORE_BYTES + halo * (3 * row + 64) + task_costs.tree_bytes(halo, d)
+    n_bytes += n_rows * (16 * d + 150 * k + 32 * n_cells)
+    return n_bytes + max_boxes(all_cells(layout.n_points), fitted.count) * (64 * d + 32)
+
+
+def place_step(config: Config, layout: Layout, n_graph: int) -> Generator[Step[Report], list[Report], list[Count]]:
+    """(find_cells ->) place."""
+    k, blocks, d, n_cells = config.neighbors.n_neighbors, layout.blocks, layout.n_features, 0
+    if neighbor_method(config.neighbors.method, blocks.n, d) == "pynndescent":
+        n_bytes = task_costs.TASK_BYTES + 4 * blocks.n + RECALL_POINTS * (layout.row_bytes + 16 * k)
+        n_bytes += search_bytes(layout, blocks, RECALL_POINTS, k, all_cells(blocks.n))
+        find, expected = task(find_cells, n_graph=n_graph, n_neighbors=k), Count(EXPECTED_CELLS)
+        work = Work(search_among_all(RECALL_POINTS, blocks.n, d))
+        [found] = yield from Step(
+            "solve_embedding.find_cells", find, 1, n_bytes, expected=lambda b: expected, runs_on=WHOLE_DATA, work=work
+        )
+        n_cells = found.count
+    n_bytes = task_costs.TASK_BYTES + search_bytes(layout, blocks, blocks.size, k, n_cells)
+    n_bytes += blocks.size * (8 * d + k * (layout.row_bytes + 8 * d))
+    place = task(place_block, n_graph=n_graph, n_neighbors=k, n_cells=n_cells, blocks=blocks)
     bundles = {PLACED: disk_costs.per_point(n=blocks.n, blocks=blocks.count, numbers=2 * k)}
-    return Step("solve_embedding.place", place, blocks.count, n_bytes, bundles=bundles, expected=lambda b: Count(0))
+    step = Step("solve_embedding.place", place, blocks.count, n_bytes, bundles=bundles, expected=lambda b: Count(0))
+    return (yield from step)
 
 
-def place_block(store: Store, block_index: int, n_graph: int, n_neighbors: int, blocks: Blocks) -> Count:
+def find_cells(store: Store, block_index: int, n_graph: int, n_neighbors: int) -> Count:
+    """The number of cells to search for the points whose component is not embedded, from some of them."""
+    rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) >= n_graph)
+    some = rows[:: -(-len(rows) // RECALL_POINTS)] if len(rows) else rows
+    return Count(cells_to_search(store, some, n_neighbors, n_graph) if len(some) else 0)
+
+
+def place_block(store: Store, block_index: int, n_graph: int, n_neighbors: int, n_cells: int, blocks: Blocks) -> Count:
     """Nearest embedded points, and their weights, of the points of a block whose component is not embedded."""
     start, stop = blocks.rows(block_index)
     rows = start + np.flatnonzero(store.read(array_specs.POINT_COMPONENT.name, start, stop) >= n_graph)
     if len(rows):
         points = store.gather(array_specs.POINTS.name, rows).astype(np.float64)
-        lists = nearest_points(store, points, n_neighbors, n_graph)
+        lists = nearest_points(store, points, n_neighbors, n_graph, n_cells)
         needed, positions = np.unique(np.maximum(lists.ids, 0), return_inverse=True)
         component = store.gather(array_specs.POINT_COMPONENT.name, needed)
         valid = of_one_component(lists.ids, component[positions])

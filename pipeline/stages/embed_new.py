@@ -15,14 +15,7 @@ from ..core.arrays import Bools, Float64, Floats, Int64
 from ..core.errors import NAMED_ROWS
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
-from ..engine.plan_sizes import (
-    barycentric_weights,
-    max_boxes,
-    n_cells,
-    neighbor_method,
-    search_among_all,
-    search_in_tree,
-)
+from ..engine.plan_sizes import barycentric_weights, n_cells, neighbor_method, search_among_all, search_in_tree
 from ..engine.step import Json, Report, Resource, Step, Work, task
 from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
@@ -30,14 +23,12 @@ from ..kernels.neighbors.cells import TREE_FEATURES
 from ..kernels.neighbors.knn import NeighborLists
 from ..kernels.out_of_sample import RECALL_POINTS, Neighborhood, distance_ratio, of_equal_rank, place
 from ..linalg.preprocess import Preparation, summable
-from ..search.among_stored import cells_to_search, halo_rows, nearest_in_cells, nearest_points
+from ..search.among_stored import EXPECTED_CELLS, cells_to_search, nearest_points, search_bytes
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store, read_elsewhere
 
 CALIBRATION_POINTS = 10_000
-EXPECTED_CELLS = 5
-"""Cells to search for a row in the plan. Tables of 10 to 24 features needed three to five, MNIST six."""
 USUAL_SHARE = 0.999
 """Share of the training points below the default limit of the distance ratio; new points above the limit are far."""
 
@@ -144,7 +135,7 @@ def calibrate_step(job: Job, layout: Layout) -> Step[Calibration]:
     k, seed, n_embedded = fit.config["neighbors"]["n_neighbors"], fit.config["quality"]["seed"], fit.n_embedded
     drawn = task(calibrate, n_neighbors=k, sample=sample, seed=seed, n_embedded=n_embedded, exact=exact, run=fit.url)
     n_bytes = task_costs.TASK_BYTES + layout.k_max * (120 * sample + 48 * fit.layout.block_points)
-    n_bytes += 0 if exact else search_bytes(job, layout, RECALL_POINTS, n_cells(layout.n_points))
+    n_bytes += 0 if exact else search_bytes(layout, fit.layout.blocks, RECALL_POINTS, k, n_cells(layout.n_points))
     return Step(
         "transform.calibrate",
         drawn,
@@ -157,15 +148,6 @@ def calibrate_step(job: Job, layout: Layout) -> Step[Calibration]:
     )
 
 
-def search_bytes(job: Job, layout: Layout, n_rows: int, cells: int) -> int:
-    """Bytes of a search of some rows, exactly or in so many cells for each."""
-    row, d, halo = layout.row_bytes, layout.n_features, halo_rows(layout.row_bytes)
-    n_bytes = 2 * task_costs.SCORE_BYTES + halo * (3 * row + 64) + task_costs.tree_bytes(halo, d)
-    k = int(job.fit.config["neighbors"]["n_neighbors"])
-    n_bytes += n_rows * (16 * d + 150 * k + 32 * cells)
-    return n_bytes + max_boxes(n_cells(layout.n_points), job.fit.layout.blocks.count) * (64 * d + 32)
-
-
 def embed_step(job: Job, layout: Layout, limit: float, cells: int) -> Step[PlacedRows]:
     blocks, fit, m, placement = layout.input_blocks, job.fit, job.fit.n_coordinates, job.placement(cells)
     embed = task(embed_block, placement=placement, max_ratio=limit, blocks=blocks, run=fit.url)
@@ -173,8 +155,8 @@ def embed_step(job: Job, layout: Layout, limit: float, cells: int) -> Step[Place
     d, k, k_max = layout.n_features, placement.n_neighbors, layout.k_max
     read = min(layout.n_points, blocks.size * k) * (row + 8 * m + 16 * k_max + 64)
     read += 3 * fit.layout.block_points * max(row, 8 * m, 8 * k_max)
-    n_bytes = task_costs.TASK_BYTES + 6 * BATCH_BYTES + search_bytes(job, layout, blocks.size, cells) + read
-    n_bytes += blocks.size * (3 * row_in + 16 * d + 8 * m)
+    n_bytes = task_costs.TASK_BYTES + 6 * BATCH_BYTES + search_bytes(layout, fit.layout.blocks, blocks.size, k, cells)
+    n_bytes += read + blocks.size * (3 * row_in + 16 * d + 8 * m)
     ratio = array_specs.DISTANCE_RATIO.sized(blocks)
     return Step(
         "transform.embed",
@@ -239,11 +221,7 @@ def embed_block(
     with read_elsewhere(trained):
         opened = open_source(how.kind, **how.source)
         points, valid = read_new(trained, opened.read(start, stop), how.dtype, how.transform, how.unit)
-        lists = (
-            nearest_in_cells(trained, points, k, how.n_embedded, how.n_cells)
-            if how.n_cells
-            else nearest_points(trained, points, k, how.n_embedded)
-        )
+        lists = nearest_points(trained, points, k, how.n_embedded, how.n_cells)
         coordinates, component, ratio, coincident, mixed = _embed(trained, points, lists, how.reg, how.rule)
     far = (ratio > max_ratio) & ~coincident  # a training point has its own coordinates, so it is never far
     if how.far_as_nan:

@@ -7,7 +7,7 @@ from scipy.spatial.distance import cdist
 from lle.engine import plan_sizes
 from lle.kernels import out_of_sample
 from lle.search import among_stored
-from lle.search.among_stored import cells_to_search, nearest_in_cells, nearest_points
+from lle.search.among_stored import cells_to_search, nearest_points
 from lle.storage.store import Store
 from tests.support.points import curved
 from tests.support.seeds import seeds
@@ -53,14 +53,14 @@ def test_lists_hold_the_nearest_points_of_the_nearest_cells(store, new, n_embedd
     distances[~(is_used & (near[:, :, None] == cell_of).any(axis=1))] = np.inf
     expected = np.argsort(distances, axis=1)[:, :K]
     assert len(np.unique(near)) > 5
-    np.testing.assert_array_equal(nearest_in_cells(store, new, K, n_embedded, n_cells).ids, expected)
-    parts = [nearest_in_cells(store, part, K, n_embedded, n_cells).ids for part in np.array_split(new, 4)]
+    np.testing.assert_array_equal(nearest_points(store, new, K, n_embedded, n_cells).ids, expected)
+    parts = [nearest_points(store, part, K, n_embedded, n_cells).ids for part in np.array_split(new, 4)]
     np.testing.assert_array_equal(np.concatenate(parts), expected)
 
 
 @pytest.mark.parametrize("n_embedded", [0, FIRST])
 def test_search_in_all_cells_is_exact(store, new, n_embedded):
-    found, exact = (nearest_in_cells(store, new, K, n_embedded, 10**6), nearest_points(store, new, K, n_embedded))
+    found, exact = (nearest_points(store, new, K, n_embedded, 10**6), nearest_points(store, new, K, n_embedded))
     np.testing.assert_array_equal(found.ids, exact.ids)
     np.testing.assert_array_equal(found.distances, exact.distances)
 
@@ -70,7 +70,7 @@ def test_rows_with_too_few_points_in_their_cells_are_searched_exactly(store, new
     nearest = np.argmin(cdist(new, store.read_bundle("_work/cells")["centers"]), axis=1)
     is_short = counts[nearest] < k
     assert 0 < is_short.sum() < len(new)
-    found, exact = nearest_in_cells(store, new, k, 0, 1).ids, nearest_points(store, new, k, 0).ids
+    found, exact = nearest_points(store, new, k, 0, 1).ids, nearest_points(store, new, k, 0).ids
     np.testing.assert_array_equal(found[is_short], exact[is_short])
     assert (found[~is_short] != exact[~is_short]).any()
     assert (found >= 0).all()
@@ -86,7 +86,7 @@ def test_number_of_cells_is_the_least_with_the_recall(store, n_embedded, share, 
     exact = nearest_points(store, points, K + 1, n_embedded).ids
 
     def recall(n: int) -> float:
-        found = nearest_in_cells(store, points, K + 1, n_embedded, n).ids
+        found = nearest_points(store, points, K + 1, n_embedded, n).ids
         return float(np.mean([len(np.intersect1d(*lists)) - 1 for lists in zip(found, exact, strict=True)]) / K)
 
     assert recall(n_cells) >= share > recall(n_cells - 1)
