@@ -126,7 +126,8 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     """The roles of the columns of a table that was opened without label and id; `text` names those that hold text.
 
     id: a column with a different whole number or text in each row. label: text with few categories, or whole numbers
-    with few values if its name is typical for a label, or if by `_label` no other column can be one.
+    with few values if its name is typical for a label, or if by `_label` no other column can be one. Beside numbers x
+    and z, a number y is a coordinate.
     Columns with many missing values, with one or two values, and codes, ids and times are left out. Raises InputError.
     """
     columns, numbers, where = _read_columns(source, text)
@@ -134,7 +135,9 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     chosen_id = min(ids, key=lambda column: not is_named(column.name, ID_NAME), default=None)
     labels = [column for column in columns if column.can_be_label and column is not chosen_id]
     measured = [column for column in columns if not column.is_text and not column.problem]
-    label = _label(labels, len(numbers), _pixel_families(columns), [*measured[:1], *measured[-1:]])
+    axes = {column.name.lower() for column in columns if not column.is_text} >= {"x", "y", "z"}
+    candidates = [column for column in labels if column.is_text or column.name.lower() != "y" or not axes]
+    label = _label(candidates, len(numbers), _pixel_families(columns), [*measured[:1], *measured[-1:]])
     special = {column.name for column in (chosen_id, label) if column is not None}
     rest = [column for column in columns if not column.is_text and column.name not in special]
     left_out = {column.name: column.problem for column in columns if column.problem and column.name not in special}

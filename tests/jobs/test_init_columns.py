@@ -249,6 +249,12 @@ def test_a_count_beside_answers_of_a_survey_is_no_label(tmp_path):
     assert config_of(tmp_path, write_table(tmp_path / "rows.parquet", data)).input.label is None
 
 
+@pytest.mark.parametrize(("names", "label"), [("x y z", None), ("x y a", "y"), ("X Y Z", None)])
+def test_y_beside_x_and_z_is_a_coordinate_and_no_label(tmp_path, names, label):
+    grid = pd.DataFrame(RNG.integers(0, 9, (N, 3)), columns=names.split()).assign(intensity=RNG.normal(size=N))
+    assert config_of(tmp_path, write_table(tmp_path / "grid.csv", grid)).input.label == label
+
+
 def test_code_by_which_the_file_is_sorted_is_left_out(tmp_path):
     states = np.sort(np.random.default_rng(9).integers(1, 51, 20_000))[np.r_[5000:20_000, :5000]]
     data = pd.DataFrame(np.random.default_rng(3).normal(size=(20_000, 2)), columns=["a", "b"]).assign(state=states)
