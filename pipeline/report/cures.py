@@ -11,6 +11,7 @@ from typing import Any
 from ..core.errors import Setting, counted
 from ..core.methods import METHODS
 from .bounds import (
+    CROWDED,
     GOOD_TRUSTWORTHINESS,
     LEAST_KEPT,
     LOW_TRUSTWORTHINESS,
@@ -19,6 +20,7 @@ from .bounds import (
     PCA_SHARE,
     REDUNDANT,
     SMALL_REG,
+    SPREAD_SHARE,
     Cure,
 )
 from .metrics import Metrics
@@ -48,6 +50,20 @@ def principal_components(config: Config, text: str = "{} computes principal comp
         return Cure(text, (Setting("", "method", "pca"),))
     settings = Setting("", "method", "pca"), Setting("eigensolver", "method", "auto")
     return Cure(text.replace("{}", "{} with {}"), settings)
+
+
+def is_crowded(metrics: Metrics) -> bool:
+    """Whether the picture shows many points at few places."""
+    low = (metrics.correlation_sum or {}).get("low")
+    return low is not None and low > CROWDED
+
+
+def spread(metrics: Metrics, config: Config) -> Cure:
+    """Principal components, if the picture shows many points at few places and these spread them."""
+    crowded, in_pca = metrics.number("correlation_sum"), metrics.number("pca_correlation_sum")
+    if config["method"] == "pca" or not is_crowded(metrics) or crowded is None or in_pca is None:
+        return NO_CURE
+    return principal_components(config, "{} spreads the points") if in_pca < SPREAD_SHARE * crowded else NO_CURE
 
 
 def connected(metrics: Metrics, config: Config) -> Cure:
@@ -174,17 +190,24 @@ def hardly_kept(metrics: Metrics) -> bool:
 
 
 def cure_of_clumps(metrics: Metrics, config: Config) -> Cure:
-    """Another method than ltsa and hessian, a reg chosen from the data, independent coordinates, more neighbours."""
+    """Another method than ltsa and hessian, a reg chosen from the data, independent coordinates, `cure_of_groups`."""
     if config["method"] in FLAT and is_behind_pca(metrics, config):
         return principal_components(config)
     if config["method"] in FLAT:
         return Cure("{} is less sensitive to sparse regions", (Setting("", "method", "lle"),))
-    more = more_neighbors(metrics, config, "{} links the few points to more of the others")
     return (
         reg_from_data(metrics, config)
         or _independent(config, "{} takes eigenvectors that are spread over more points")
-        or more
+        or cure_of_groups(metrics, config, "few points")
     )
+
+
+def cure_of_groups(metrics: Metrics, config: Config, group: str = "group") -> Cure:
+    """Principal components if these spread the points, else more neighbours, which link a group to the others.
+
+    A picture of few dots has them with more neighbours too.
+    """
+    return spread(metrics, config) or more_neighbors(metrics, config, f"{{}} links the {group} to more of the others")
 
 
 def _independent(config: Config, text: str) -> Cure:

@@ -196,7 +196,7 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
     if not (narrow := clumps or groups):
         return
     bound = bounds.GROUP_SHARE  # of one component, so joining components does not link the group to the others
-    cure = cures.more_neighbors(metrics, config, "{} links the group to more of the others")
+    cure = cures.cure_of_groups(metrics, config)
     if clumps:
         bound, cure = CLUMP_SHARE, cures.cure_of_clumps(metrics, config)
     several = len(metrics.participation or []) > 1

@@ -59,17 +59,15 @@ def has_lost_the_nearest(metrics: Metrics) -> bool:
 def of_crowding(metrics: Metrics, config: Config) -> Iterator[Finding]:
     """Many points at few places. A remark if they are there in principal components too, or if these are the method."""
     crowded, in_pca = metrics.number("correlation_sum"), metrics.number("pca_correlation_sum")
-    low = (metrics.correlation_sum or {}).get("low")
-    if crowded is None or in_pca is None or low is None or low <= bounds.CROWDED:
+    if crowded is None or in_pca is None or not cures.is_crowded(metrics):
         return
-    spreads = config["method"] != "pca" and in_pca < bounds.SPREAD_SHARE * crowded
     sentence = (
         f"The picture shows many points as few dots{scope(metrics)}: {percent(crowded)} of the pairs of "
         f"points differ by at most 1 % of the range in every coordinate (bound: {percent(bounds.CROWDED)}; principal "
         f"components: {percent(in_pca)})"
     )
-    cure = cures.principal_components(config, "{} spreads the points") if spreads else NO_CURE
-    level: Level = "grave" if spreads else "note"
+    cure = cures.spread(metrics, config)
+    level: Level = "grave" if cure else "note"
     yield Finding("correlation_sum", crowded, bounds.CROWDED, sentence, cure, level)
 
 

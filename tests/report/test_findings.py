@@ -693,6 +693,18 @@ def test_many_points_at_few_places_are_the_verdict_if_principal_components_sprea
         assert ("as few dots" in text, "spreads" in text) == (True, False)
 
 
+def test_a_group_apart_from_a_picture_of_few_dots_has_the_cure_of_the_dots() -> None:
+    group = {"participation": [[40.0, 300.0]], "separated": [[40, 0]], "n_components_weak": 1}
+    clump = {"participation": [[300.0, 3.0]]}
+    independent = config_of(embedding={"coordinates": "independent"})
+    for narrow, config in ((group, CONFIG), (clump, independent)):
+        apart, dots = found({**DOTS, **narrow}, config)
+        assert apart.text().endswith("method: pca spreads the points.")
+        assert [finding.as_json()["key"] for finding in (apart, dots)] == [{"method": "pca"}, {}]
+        [apart] = found({**DOTS, **narrow, "pca_correlation_sum": {"value": 0.11}}, config)
+        assert apart.as_json()["key"] == {"neighbors.n_neighbors": 24}
+
+
 HARDLY = {"kept_neighbors": {"value": 0.02, "low": 0.01, "high": 0.03, "n_neighbors": 12}}
 FIVE = {"intrinsic_dimension": {"value": 5.0}}
 
