@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from ..core.arrays import Bools
 from ..storage.bundles import Array
 from .base import Source
+from .column_names import MISSING_WORDS
 from .missing_codes import far_values
 from .propose_scale import family_of, propose_scale
 from .suspect_columns import (
@@ -295,7 +296,9 @@ def _text(name: str, values: pa.ChunkedArray) -> Column:
     present = present.filter(pc.not_equal(present, ""))
     distinct, n = pc.count_distinct(present).as_py(), len(present)
     problem = _problem(present)
-    is_word = not problem and not pc.all(pc.match_substring_regex(present, TIME)).as_py()
+    is_missing = pc.is_in(pc.utf8_trim_whitespace(present), value_set=pa.array(sorted(MISSING_WORDS)))
+    is_time = pc.or_(pc.match_substring_regex(present, TIME), is_missing)
+    is_word = not problem and not pc.all(is_time).as_py()
     is_id = is_word and distinct == n == len(values) > 1 and pc.max(pc.utf8_length(present)).as_py() <= LONGEST_ID
     is_category = is_word and 2 <= distinct <= MAX_CATEGORIES and distinct * MIN_REPEATS <= n
     return Column(name, True, distinct, len(values) - n, is_id, is_category, problem)

@@ -180,6 +180,8 @@ class TestTables:
     def test_dates_and_clock_times_as_text_are_no_label(self, tmp_path, suffix, day):
         data = frame(year=[day.format(i) for i in 1 + CLASSES], origin=np.where(CLASSES > 1, "US", "EU"))
         assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.label == "origin"
+        some = data.assign(year=data.year.where(CLASSES > 0, "n/a"))
+        assert config_of(tmp_path, write_table(tmp_path / f"some.{suffix}", some), "some.yaml").input.label == "origin"
 
     @pytest.mark.parametrize(
         "entry",
