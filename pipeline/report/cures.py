@@ -131,13 +131,15 @@ def neighbors(metrics: Metrics, config: Config) -> int:
 def dimensions(metrics: Metrics, config: Config) -> tuple[int, str]:
     """The dimension of the data around points, 0 if it is not known, and in words.
 
-    k distances to neighbours do not show more than k dimensions, because k neighbours span no more.
+    k distances to neighbours do not show more than k dimensions, because k neighbours span no more. Nor do d columns
+    have more than d; of whole numbers, which lie on a grid, the estimate is too high.
     """
     estimate, k = metrics.number("intrinsic_dimension"), neighbors(metrics, config)
     if estimate is None:
         return 0, ""
-    value = min(round(estimate), k)
-    is_least = estimate > min(6.5, k)  # such estimates are too low (Levina & Bickel 2004, section 4)
+    d = metrics.n_features or k + 1
+    value = min(round(estimate), k, d)
+    is_least = estimate > min(6.5, k) and value < d  # such are too low (Levina & Bickel 2004, section 4)
     return value, f"{'at least' if is_least else 'about'} {value}"
 
 

@@ -750,6 +750,9 @@ def test_dimensions_that_the_coordinates_leave_out_are_a_remark() -> None:
     assert f"{words}. A larger eigensolver.n_components shows more of them." in verdict_of(three)
     assert words in verdict_of({**three, "trustworthiness": {"value": 0.9}})
     assert verdict_of({**three, "n_features": 3}).endswith(f"{words}.")  # as many coordinates as columns reduce nothing
+    for estimate, d in ((4.2, 3), (9.3, 8)):  # columns of whole numbers
+        verdict = verdict_of({"intrinsic_dimension": {"value": estimate}, "n_features": d})
+        assert f"The data have about {d} dimensions around each point" in verdict
     for none in ({"n_features": 2}, {"intrinsic_dimension": {"value": 2.4}}, {"trustworthiness": {"value": 0.89}}):
         assert "more than 2 coordinates" not in verdict_of({**three, **none})
 
