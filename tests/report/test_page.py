@@ -61,6 +61,7 @@ METRICS: dict[str, Any] = {
     "trustworthiness": {"value": 0.9991, "low": 0.9989, "high": 0.9993},
     "continuity": {"value": 0.9984, "low": 0.998, "high": 0.9989},
     "kept_neighbors": {"value": 0.66, "low": 0.65, "high": 0.67, "sample": 2000, "n_neighbors": 12},
+    "correlation_sum": {"value": 0.0124, "low": 0.012, "high": 0.0128, "sample": 2000},
     "redundancy": [0.0, 0.03],
     "intrinsic_dimension": {"value": 1.97, "low": 1.93, "high": 2.01, "sample": 2000, "n_neighbors": 12},
     "procrustes_error": {"value": 0.1931, "low": 0.1902, "high": 0.1967, "sample": 2000},
@@ -171,6 +172,7 @@ def test_page_shows_the_numbers() -> None:
         "input unit",
         "a < b & c",
         "0.9984",
+        "0.0124",
         "numpy 2.4.6",
         "min_recall: 0.9",
     ]
