@@ -63,7 +63,11 @@ def spread(metrics: Metrics, config: Config) -> Cure:
     crowded, in_pca = metrics.number("correlation_sum"), metrics.number("pca_correlation_sum")
     if config["method"] == "pca" or not is_crowded(metrics) or crowded is None or in_pca is None:
         return NO_CURE
-    return principal_components(config, "{} spreads the points") if in_pca < SPREAD_SHARE * crowded else NO_CURE
+    if in_pca >= SPREAD_SHARE * crowded:
+        return NO_CURE
+    gain, high = metrics.number("pca_gain") or 0.0, (metrics.pca_gain or {}).get("high") or 0.0
+    price = f", but lowers the trustworthiness by {-gain:.2g}" if high < 0.0 else ""
+    return principal_components(config, f"{{}} spreads the points{price}")
 
 
 def connected(metrics: Metrics, config: Config) -> Cure:

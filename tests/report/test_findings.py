@@ -683,6 +683,11 @@ def test_many_points_at_few_places_are_the_verdict_if_principal_components_sprea
     [finding] = found(DOTS, config_of(eigensolver={"method": "factored"}))
     assert finding.text().endswith("method: pca with eigensolver.method: auto spreads the points.")
     assert found({**DOTS, "correlation_sum": {"value": 0.43, "low": 0.25}}) == []
+    for high, price in ((-0.03, ", but lowers the trustworthiness by 0.042"), (0.01, "")):
+        gain = {"value": -0.042, "low": -0.05, "high": high, "sample": 490}
+        [finding] = found({**DOTS, "pca_gain": gain})
+        assert finding.text().endswith(f"method: pca spreads the points{price}.")
+    assert verdict_of({**DOTS, "component_points": [490, 20]}).startswith("The picture of the largest piece shows many")
     # The data have them at few places too.
     for metrics, config in (
         ({**DOTS, "pca_correlation_sum": {"value": 0.11}}, CONFIG),
