@@ -18,7 +18,8 @@ CODES = 3
 MIN_OTHERS = 3
 FAR, FAR_FROM_FEW, FAR_IF_SHARED, SHARED = 1.0, 3.0, 0.5, 3
 """A code is further from the other values than they are from each other; from few whole numbers three times as far, and
-half as far if so many columns have the same code and the same range of the others, as 9 beside answers from 1 to 5."""
+half as far, but more than a step of whole numbers, if so many columns have the same code and the same range of the
+others, as 9 beside answers from 1 to 5."""
 
 USUAL = re.compile(r"0|9*[789]|8+|7+")
 """The digits of a code, as of 98, 99.9 and 777."""
@@ -86,7 +87,8 @@ def missing_code(values: Array, far_from_few: float = FAR_FROM_FEW) -> Code | No
         for codes, others in ((slice(n_codes), slice(n_codes, None)), (slice(-n_codes, None), slice(-n_codes))):
             found, rest = distinct[codes], distinct[others]
             gap = max(found.min() - rest.max(), rest.min() - found.max())
-            is_far = gap > (FAR if len(rest) > MAX_CODES else far_from_few) * (rest.max() - rest.min())
+            times = FAR if len(rest) > MAX_CODES else far_from_few
+            is_far = gap > times * (rest.max() - rest.min()) and (gap > 1.0 or times >= FAR)
             is_far |= rest.min() >= 0 and all(number in NEGATIVE for number in found)
             share = counts[codes].sum() / counts.sum()
             is_repeated = counts[codes].min() >= least and share <= (MAX_SHARE if found.all() else MAX_ZEROS)

@@ -121,3 +121,10 @@ def test_nine_beside_answers_from_one_to_five_is_a_code_if_several_columns_have_
     found = missing_codes(open_source("csv", path=tmp_path / "x.csv"))
     assert list(found) == list(answers)[:n_found]
     assert all(text == "holds 9 in 20 of 2,000 rows, but its other values are from 1 to 5" for text in found.values())
+
+
+def test_no_copy_beside_one_two_and_their_mean_is_no_code(tmp_path):
+    """Numbers of copies of genes, in which the mean of a column fills the gaps."""
+    copies = {f"a{i}": with_codes(RNG.choice([0, 1, 2], N, p=[0.2, 0.4, 0.4]), 1.2) for i in range(8)}
+    pd.DataFrame(copies).to_csv(tmp_path / "x.csv", index=False)
+    assert missing_codes(open_source("csv", path=tmp_path / "x.csv")) == {}
