@@ -245,12 +245,15 @@ def _n_new(metrics: Metrics) -> int:
 
 
 def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
-    """More coordinates if hardly any neighbours are kept, else other eigenvectors if the data have more dimensions,
-    else principal components if these are better, else the coordinates before the first redundant one, if the data do
-    not have more dimensions and neighbours are kept, else `lle suggest`.
+    """More coordinates if hardly any neighbours are kept, else principal components if these spread the points of few
+    dots, else other eigenvectors if the data have more dimensions, else principal components if these are better, else
+    the coordinates before the first redundant one, if the data do not have more dimensions and neighbours are kept,
+    else `lle suggest`.
     """
     if hardly_kept(metrics):
         return more_coordinates(metrics, config)
+    if cure := spread(metrics, config):
+        return cure
     dimension, n_new = round(metrics.number("intrinsic_dimension") or 0), _n_new(metrics)
     trust = metrics.number("trustworthiness") or 0.0
     if metrics.components_joined or trust < LOW_TRUSTWORTHINESS:  # a low trustworthiness has a cure of its own

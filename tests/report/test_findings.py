@@ -710,6 +710,15 @@ def test_a_group_apart_from_a_picture_of_few_dots_has_the_cure_of_the_dots() -> 
         assert apart.as_json()["key"] == {"neighbors.n_neighbors": 24}
 
 
+def test_a_coordinate_that_repeats_another_in_a_picture_of_few_dots_is_not_dropped() -> None:
+    """One coordinate shows the dots too, and fewer principal components lose neighbours."""
+    repeated = {"redundancy": [0.0, 0.99], "intrinsic_dimension": {"value": 1.2}}
+    findings = found({**DOTS, **repeated})
+    keys = {finding.measure: finding.as_json()["key"] for finding in findings}
+    assert keys == {"correlation_sum": {"method": "pca"}, "redundancy": {}}
+    assert found(repeated)[0].as_json()["key"] == {"eigensolver.n_components": 1}
+
+
 HARDLY = {"kept_neighbors": {"value": 0.02, "low": 0.01, "high": 0.03, "n_neighbors": 12}}
 FIVE = {"intrinsic_dimension": {"value": 5.0}}
 
