@@ -76,7 +76,8 @@ def draw_embedding(embedding: Float64, component: Int32, color: Column | None, t
     n_pairs = len(content.pairs)
     size = (4.0 * n_pairs + 1.0, 4.2) if n_pairs > 1 else (7.4, 5.6)
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    lines = textwrap.fill(plain_text(title, 90), width=int(8 * (size[0] - 1.6)), break_on_hyphens=False)
+    text = plain_text(title, 90).replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+    lines = textwrap.fill(text, width=int(8 * (size[0] - 1.6)), break_on_hyphens=False)
     figure.suptitle(lines, x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK)  # left of the key
     axes = list(figure.subplots(1, n_pairs, squeeze=False).flat)
     if notes := content.selection():

@@ -561,7 +561,14 @@ def test_long_title_does_not_cover_the_key(figures: list[Figure], n_coordinates:
     assert drawn is not None
     assert drawn.get_window_extent().x1 < key.get_window_extent().x0
     assert drawn.get_window_extent().y0 > max(ax.get_window_extent().y1 for ax in figure.axes)
-    assert drawn.get_text().replace("\n", " ") == f"{title[:89]}…"
+    assert " ".join(drawn.get_text().split()) == f"{title[:89]}…"
+
+
+def test_title_is_not_broken_at_an_equals_sign(figures: list[Figure]) -> None:
+    y = np.random.default_rng(0).normal(size=(50, 2))
+    draw_embedding(y, one_component(50), None, "modeldata_wa_churn.csv: LLE of 6,778 points, k = 12")
+    assert figures[0]._suptitle is not None
+    assert [" ".join(line.split()) for line in figures[0]._suptitle.get_text().split("\n")][1] == "k = 12"
 
 
 def test_names_of_classes_do_not_cover_titles_of_pieces(figures: list[Figure]) -> None:
