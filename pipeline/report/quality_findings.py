@@ -62,7 +62,7 @@ def of_crowding(metrics: Metrics, config: Config) -> Iterator[Finding]:
     if crowded is None or in_pca is None or not cures.is_crowded(metrics):
         return
     sentence = (
-        f"The picture{scope(metrics)} shows many points as few dots: {percent(crowded)} of the pairs of "
+        f"The picture{scope(metrics)} shows many points at few places: {percent(crowded)} of the pairs of "
         f"points differ by at most 1 % of the range in every coordinate (bound: {percent(bounds.CROWDED)}; principal "
         f"components: {percent(in_pca)})"
     )

@@ -677,7 +677,7 @@ DOTS = {"correlation_sum": {"value": 0.43, "low": 0.41}, "pca_correlation_sum": 
 def test_many_points_at_few_places_are_the_verdict_if_principal_components_spread_them() -> None:
     [finding] = found(DOTS)
     assert verdict_of(DOTS) == finding.text()
-    assert "as few dots: 43 % of the pairs of points differ by at most 1 % of the range" in finding.text()
+    assert "at few places: 43 % of the pairs of points differ by at most 1 % of the range" in finding.text()
     assert finding.text().endswith("(bound: 25 %; principal components: 0.4 %). method: pca spreads the points.")
     assert finding.as_json()["key"] == {"method": "pca"}
     [finding] = found(DOTS, config_of(eigensolver={"method": "factored"}))
@@ -695,7 +695,7 @@ def test_many_points_at_few_places_are_the_verdict_if_principal_components_sprea
     ):
         text = verdict_of(metrics, config)
         assert text.startswith("Neighbours in the embedding are")
-        assert ("as few dots" in text, "spreads" in text) == (True, False)
+        assert ("at few places" in text, "spreads" in text) == (True, False)
 
 
 def test_a_group_apart_from_a_picture_of_few_dots_has_the_cure_of_the_dots() -> None:
