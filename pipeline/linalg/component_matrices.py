@@ -57,11 +57,11 @@ def separating_columns(store: Store, component: Int32) -> list[int]:
 def load_factor(store: Store, rows: Int64, blocks: Blocks, wanted: slice = ALL) -> csr_array:
     """A = I - W of the points `rows` (n,), ascending and closed under neighbours: its `wanted` rows (w, n)."""
     parts, own = [], rows[wanted]
-    for number, part in blocks.holding(own):
-        start, stop = blocks.rows(number)
-        indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
-        weights = store.read(array_specs.WEIGHTS.name, start, stop)
-        parts.append(_selected(local_factor(indices, weights, start, blocks.n), own[part] - start))
+    for _, part in blocks.holding(own):
+        first, past = int(own[part][0]), int(own[part][-1]) + 1  # points of a small component are near each other
+        indices = store.read(array_specs.NEIGHBOR_INDICES.name, first, past)
+        weights = store.read(array_specs.WEIGHTS.name, first, past)
+        parts.append(_selected(local_factor(indices, weights, first, blocks.n), own[part] - first))
     return _stacked(parts, rows)
 
 

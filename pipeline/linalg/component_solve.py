@@ -86,10 +86,9 @@ class Solution(Report):
     coordinates: Json | None = None
 
 
-def solve(job: SolveJob) -> Solution:
-    """Compute the eigenpairs of a component; for large components in a separate process."""
+def solve(job: SolveJob, n_rows: int) -> Solution:
+    """Compute the eigenpairs of a component of so many points; for large components in a separate process."""
     store = Store(job.url)
-    n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == job.component).sum())
     if job.on_workers and _needs_workers(store, job, n_rows):
         from .shared_solve import solve_on_workers  # distributed
 

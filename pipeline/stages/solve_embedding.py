@@ -226,9 +226,8 @@ def solve_component(
     counts = tuple(max(n_components, min(count, n_rows - 2)) for count in more_pairs)
     settings = family, n_components, method, tol, blocks, memory_limit(max_memory), max_steps, stores_m
     try:
-        return component_solve.solve(
-            SolveJob(store.url, block_index, *settings, counts, n_neighbors, on_gpu, on_workers)
-        )
+        job = SolveJob(store.url, block_index, *settings, counts, n_neighbors, on_gpu, on_workers)
+        return component_solve.solve(job, n_rows)
     except NotEnoughMemory as error:
         if max_memory != "auto":
             error.exit_code = 2  # the limit is in the config, so a retry would fail again

@@ -76,9 +76,9 @@ def test_a_worker_may_use_a_share_of_the_least_memory_less_that_of_the_process(s
 @pytest.mark.slow
 @pytest.mark.parametrize("more_pairs", [(), (5, 8)])
 def test_workers_give_the_solution_of_one_process(solved, client, more_pairs):
-    expected = component_solve.solve(job(solved, max_bytes=PLENTY, more_pairs=more_pairs, n_neighbors=10))
+    expected = component_solve.solve(job(solved, max_bytes=PLENTY, more_pairs=more_pairs, n_neighbors=10), N)
     rows, vectors, eigenvalues = stored(solved)
-    found = component_solve.solve(job(solved, more_pairs=more_pairs, n_neighbors=10))
+    found = component_solve.solve(job(solved, more_pairs=more_pairs, n_neighbors=10), N)
     assert found.stats["reason"].startswith("multigrid")
     np.testing.assert_array_equal(stored(solved)[0], rows)
     np.testing.assert_allclose(stored(solved)[2], eigenvalues, rtol=1e-6)
