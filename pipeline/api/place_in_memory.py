@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,10 +12,10 @@ from ..core.errors import InputError, StoreError
 from ..engine import checkpoint
 from ..engine.plan_sizes import neighbor_method
 from ..kernels.neighbors.knn import NO_POINT, empty_lists, exact_neighbors
-from ..kernels.out_of_sample import RECALL_POINTS, Cells, Neighborhood, place, project_like
+from ..kernels.out_of_sample import Cells, Neighborhood, place, project_like, some_of
 from ..linalg.preprocess import Preparation, summable
 from ..linalg.reg_step import reg_of_run
-from ..search.among_stored import PLACED_COMPONENT
+from ..search.among_stored import PLACED_COMPONENT, calibration_rows
 from ..storage import array_specs
 from ..storage.store import Store, fitted_store
 from .python_errors import python_errors
@@ -42,7 +41,8 @@ class Training:
     names: Sequence[str] | None = None
     """Of the columns of a table, for messages."""
     cells: Cells | None = None
-    """Of the points, if their neighbours are approximate: then rows are searched in their nearest cells."""
+    """Of the points, if their neighbours are approximate: then rows are searched in `n_cells` nearest cells."""
+    n_cells: int = 0
 
     @python_errors()
     def place(self, rows: npt.NDArray[np.generic]) -> Float64:
@@ -88,20 +88,12 @@ class Training:
         if cells is not None:
             lists = cells.nearest(queries, k, self.n_cells, lambda visited: cells.members(visited, points))
             short = np.flatnonzero(lists.ids[:, -1] < 0)  # fewer than k points in these cells
-        exact = exact_neighbors(queries[short], np.full(len(short), NO_POINT), points, ids, k)
-        lists.ids[short], lists.distances[short] = exact
+        if len(short):
+            exact = exact_neighbors(queries[short], np.full(len(short), NO_POINT), points, ids, k)
+            lists.ids[short], lists.distances[short] = exact
         return place(
             queries, lists, Neighborhood(points, values, component, lists.ids), self.reg, self.rule
         ).coordinates
-
-    @cached_property
-    def n_cells(self) -> int:
-        """The number of cells to search for a row."""
-        assert self.cells is not None
-        ids, k = np.arange(len(self.points)), min(self.n_neighbors, len(self.points) - 1)
-        rows = ids[:: -(-len(ids) // RECALL_POINTS)]
-        points = self.points[rows].astype(np.float64)
-        return self.cells.to_search(points, exact_neighbors(points, rows, self.points, ids, k).ids)
 
 
 def _require(is_good: Bools, problem: str, names: Sequence[str] | None = None, about: str = "input") -> None:
@@ -173,7 +165,12 @@ def read_training(url: str, state: str) -> Training:
     has_transform = preprocess["scale"] != "none" or preprocess["pca"] is not None
     unit = config["neighbors"]["metric"] == "cosine"
     points = store.read_all(array_specs.POINTS.name)[solved]
+    cells, n_cells, k = None, 0, config["neighbors"]["n_neighbors"]
     method = neighbor_method(config["neighbors"]["method"], len(solved), points.shape[1])
+    if method == "pynndescent" and config["method"] != "pca":
+        cells, some = _cells_of(store, solved), some_of(calibration_rows(len(points), config["quality"]["seed"]))
+        sample, ids = points[some].astype(np.float64), np.arange(len(points))
+        n_cells = cells.to_search(sample, exact_neighbors(sample, some, points, ids, k).ids)
     return Training(
         points,
         store.read_all(array_specs.RAW.name)[rows] if has_transform or unit else points,
@@ -181,11 +178,12 @@ def read_training(url: str, state: str) -> Training:
         component[solved],
         Preparation.of_run(store, has_transform, unit),
         config["method"],
-        config["neighbors"]["n_neighbors"],
+        k,
         reg_of_run(store, config),
         config["weights"]["rule"],
         (store.attributes().get("columns") or {}).get("features"),
-        _cells_of(store, solved) if method == "pynndescent" else None,
+        cells,
+        n_cells,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from multiprocessing import resource_tracker
 
 import dask
-from distributed import Client, LocalCluster, Nanny
+from distributed import Client, LocalCluster, Nanny, Status
 
 from ..config.models import Cluster
 from ..core.errors import LleError
@@ -34,7 +34,7 @@ class QuietCluster(LocalCluster):  # type: ignore[misc]
 class ScriptFreeNanny(Nanny):  # type: ignore[misc]
     """Starts workers, also in place of lost ones, that do not import the script of the user."""
 
-    async def instantiate(self) -> object:
+    async def instantiate(self) -> Status:
         with hidden_main_script():
             return await super().instantiate()
 

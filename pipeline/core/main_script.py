@@ -7,7 +7,19 @@ from contextlib import contextmanager
 from types import ModuleType
 
 _lock = threading.Lock()
-_hidden: list[ModuleType] = []  # the script, once for each block that has not ended
+_script: ModuleType | None = None
+_n_blocks = 0  # that have not ended
+
+
+class _StandIn(ModuleType):
+    """Has the content of the script, for other threads that look for it, but no file that a process could import."""
+
+    def __init__(self, script: ModuleType) -> None:
+        super().__init__("__main__")
+        self.__file__, self._content = None, script
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._content, name)
 
 
 @contextmanager
@@ -16,13 +28,16 @@ def hidden_main_script() -> Iterator[None]:
 
     A script without `if __name__ == "__main__":` would run again in each of them. They need nothing of it.
     """
+    global _script, _n_blocks
     with _lock:
-        _hidden.append(_hidden[0] if _hidden else sys.modules["__main__"])
-        sys.modules["__main__"] = ModuleType("__main__")
+        if not _n_blocks:
+            _script = sys.modules["__main__"]
+            sys.modules["__main__"] = _StandIn(_script)
+        _n_blocks += 1
     try:
         yield
     finally:
         with _lock:
-            script = _hidden.pop()
-            if not _hidden:
-                sys.modules["__main__"] = script
+            _n_blocks -= 1
+            if not _n_blocks and _script is not None:
+                sys.modules["__main__"] = _script

@@ -17,6 +17,8 @@ from .neighbors.knn import NO_POINT, NeighborLists, empty_lists, exact_neighbors
 
 RECALL, RECALL_POINTS = 0.99, 200
 """Share of the true neighbours of RECALL_POINTS training points that a search of the nearest cells finds."""
+PAIRS = 2**20
+"""Pairs of a row and a cell to search at one time."""
 Read = Callable[[Int64], Iterable[tuple[Int64, Floats]]]
 COINCIDENT = 1e-12
 """Relative to the size of the coordinates: closer points are equal up to rounding."""
@@ -69,19 +71,28 @@ class Cells(NamedTuple):
         for first, past in zip(self.start[chosen].tolist(), self.stop[chosen].tolist(), strict=True):
             yield np.arange(first, past), points[first:past]
 
-    def nearest(self, points: Float64, k: int, n_cells: int, read: Read) -> NeighborLists:
-        """The k nearest training points of new points (b, d) among those of the n_cells nearest cells.
+    def nearest(self, points: Float64, k: int, n_searched: int, read: Read) -> NeighborLists:
+        """The k nearest training points of new points (b, d) among those of the n_searched nearest cells.
 
         read: the ids and the points of each of some cells, ascending.
         """
-        near = nearest_cells(points, self.centers, min(n_cells, len(self.start)))
-        order = np.argsort(near, axis=None, kind="stable")
-        visited, first = np.unique(near.ravel()[order].astype(np.int64), return_index=True)
-        lists, unknown = empty_lists(len(points), k), np.full(len(points), NO_POINT)
-        for queries, (ids, members) in zip(np.split(order // near.shape[1], first[1:]), read(visited), strict=True):
-            found = exact_neighbors(points[queries], unknown[queries], members, ids, k)
-            merge_into(lists, queries, found, unknown)
+        lists, n_searched = empty_lists(len(points), k), min(n_searched, len(self.start))
+        step = max(1, PAIRS // n_searched)
+        for rows in (slice(first, first + step) for first in range(0, len(points), step)):
+            part, found = points[rows], NeighborLists(lists.ids[rows], lists.distances[rows])  # views
+            near = nearest_cells(part, self.centers, n_searched)
+            order = np.argsort(near, axis=None, kind="stable")
+            visited, first = np.unique(near.ravel()[order].astype(np.int64), return_index=True)
+            unknown = np.full(len(part), NO_POINT)
+            for queries, (ids, members) in zip(np.split(order // n_searched, first[1:]), read(visited), strict=True):
+                nearest = exact_neighbors(part[queries], unknown[queries], members, ids, k)
+                merge_into(found, queries, nearest, unknown)
         return lists
+
+
+def some_of(rows: Int64) -> Int64:
+    """At most RECALL_POINTS of at least one row, evenly spaced."""
+    return rows[:: -(-len(rows) // RECALL_POINTS)]
 
 
 def reach_of(points: Float64, boxes: Boxes, counts: Int64, k: int) -> Float64:

@@ -38,7 +38,7 @@ REDUNDANT = 0.95
 """R^2 of a coordinate predicted from the earlier ones by local linear fits, above which it repeats them."""
 CROWDED = 0.25
 """Share of the pairs of points at one place (`correlation_sum`) above which the picture shows little more than a few
-dots: that of four equal dots. Points spread over a square have 0.0004, those on a straight line 0.02."""
+dots: that of less than four equal dots. Points spread over a square have 0.0004, those on a straight line 0.02."""
 SPREAD_SHARE = 0.25
 """Principal components spread points that are at one place if their correlation sum is below this share of it."""
 PCA_GAIN = 0.015

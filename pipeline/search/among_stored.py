@@ -17,7 +17,7 @@ from ..engine.step import WHOLE_DATA, Count, Report, Step, Work, task
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..kernels.neighbors.cells import Boxes
 from ..kernels.neighbors.knn import NO_POINT, TIE, NeighborLists, empty_lists, exact_neighbors, merge_into
-from ..kernels.out_of_sample import RECALL_POINTS, Cells, of_one_component, reach_of
+from ..kernels.out_of_sample import PAIRS, RECALL_POINTS, Cells, of_one_component, reach_of, some_of
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store, block_of
@@ -25,6 +25,7 @@ from .kdtree_blocks import batches_of, read_boxes, rows_of, within_reach
 
 HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20  # limits on the stored points in memory at one time
 
+CALIBRATION_POINTS = 10_000
 EXPECTED_CELLS = 5
 """Cells to search for a row in the plan. Tables of 10 to 24 features needed three to five, MNIST six."""
 PLACED, PLACED_COMPONENT = "_work/placed", -2
@@ -66,8 +67,10 @@ def nearest_points(trained: Store, points: Float64, k: int, n_embedded: int, n_c
 def cells_to_search(trained: Store, rows: Int64, k: int, n_embedded: int) -> int:
     """The number of nearest cells that hold nearly all of the k nearest embedded points of some points (s,)."""
     points = trained.gather(array_specs.POINTS.name, rows).astype(np.float64)
-    ids = nearest_points(trained, points, k + 1, n_embedded).ids  # the first is the point itself
-    return _cells_of(trained, n_embedded).to_search(points, np.where(ids == rows[:, None], -1, ids))
+    ids = nearest_points(trained, points, k + 1, n_embedded).ids
+    is_itself = ids == rows[:, None]
+    ids[~is_itself.any(axis=1), -1] = -1
+    return _cells_of(trained, n_embedded).to_search(points, np.where(is_itself, -1, ids))
 
 
 def _nearest_in_cells(trained: Store, points: Float64, k: int, n_embedded: int, n_cells: int) -> NeighborLists:
@@ -114,27 +117,40 @@ def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Int64:
     return counts
 
 
-def search_bytes(layout: Layout, fitted: Blocks, n_rows: int, k: int, n_cells: int) -> int:
-    """Bytes of a search of some rows among points in `fitted` blocks: of all, or in so many cells for each row."""
-    row, d, halo = layout.row_bytes, layout.n_features, halo_rows(layout.row_bytes)
+def calibration_rows(n_points: int, seed: int) -> Int64:
+    """The training points that are treated as new ones, to set the limits of a search."""
+    chosen = np.random.default_rng([seed, 17]).choice(n_points, min(CALIBRATION_POINTS, n_points), replace=False)
+    return np.sort(chosen)
+
+
+def search_bytes(layout: Layout, fitted: Blocks, n_rows: int, k: int) -> int:
+    """Bytes of a search of some rows among points in `fitted` blocks, which can lie in twice as many cells as planned.
+
+    Cells are read whole, and a large one can have several times as many points as the mean.
+    """
+    row, d, n_cells = layout.row_bytes, layout.n_features, 2 * all_cells(layout.n_points)
+    halo = halo_rows(row) + 8 * (layout.n_points // n_cells)
     n_bytes = 2 * task_costs.SCORE_BYTES + halo * (3 * row + 64) + task_costs.tree_bytes(halo, d)
-    n_bytes += n_rows * (16 * d + 150 * k + 32 * n_cells)
-    return n_bytes + max_boxes(all_cells(layout.n_points), fitted.count) * (64 * d + 32)
+    n_bytes += n_rows * (16 * d + 150 * k) + 48 * min(PAIRS, n_rows * n_cells)
+    return n_bytes + max_boxes(n_cells, fitted.count) * (64 * d + 32) + 1024 * n_cells
 
 
 def place_step(config: Config, layout: Layout, n_graph: int) -> Generator[Step[Report], list[Report], list[Count]]:
-    """(find_cells ->) place."""
+    """(count_cells ->) place."""
     k, blocks, d, n_cells = config.neighbors.n_neighbors, layout.blocks, layout.n_features, 0
     if neighbor_method(config.neighbors.method, blocks.n, d) == "pynndescent":
-        n_bytes = task_costs.TASK_BYTES + 4 * blocks.n + RECALL_POINTS * (layout.row_bytes + 16 * k)
-        n_bytes += search_bytes(layout, blocks, RECALL_POINTS, k, all_cells(blocks.n))
-        find, expected = task(find_cells, n_graph=n_graph, n_neighbors=k), Count(EXPECTED_CELLS)
-        work = Work(search_among_all(RECALL_POINTS, blocks.n, d))
-        [found] = yield from Step(
-            "solve_embedding.find_cells", find, 1, n_bytes, expected=lambda b: expected, runs_on=WHOLE_DATA, work=work
+        n_bytes = task_costs.TASK_BYTES + 13 * blocks.n + search_bytes(layout, blocks, RECALL_POINTS, k)
+        [counted] = yield from Step(
+            "solve_embedding.count_cells",
+            task(count_cells, n_graph=n_graph, n_neighbors=k),
+            1,
+            n_bytes,
+            expected=lambda b: Count(EXPECTED_CELLS),
+            runs_on=WHOLE_DATA,
+            work=count_work(layout),
         )
-        n_cells = found.count
-    n_bytes = task_costs.TASK_BYTES + search_bytes(layout, blocks, blocks.size, k, n_cells)
+        n_cells = counted.count
+    n_bytes = task_costs.TASK_BYTES + search_bytes(layout, blocks, blocks.size, k)
     n_bytes += blocks.size * (8 * d + k * (layout.row_bytes + 8 * d))
     place = task(place_block, n_graph=n_graph, n_neighbors=k, n_cells=n_cells, blocks=blocks)
     bundles = {PLACED: disk_costs.per_point(n=blocks.n, blocks=blocks.count, numbers=2 * k)}
@@ -142,11 +158,16 @@ def place_step(config: Config, layout: Layout, n_graph: int) -> Generator[Step[R
     return (yield from step)
 
 
-def find_cells(store: Store, block_index: int, n_graph: int, n_neighbors: int) -> Count:
+def count_work(layout: Layout) -> Work:
+    """The time of `cells_to_search`: the exact search of some points, and the read of all."""
+    n, d = layout.n_points, layout.n_features
+    return Work(search_among_all(RECALL_POINTS, n, d) + n * (1.5e-6 + 1e-9 * d))
+
+
+def count_cells(store: Store, block_index: int, n_graph: int, n_neighbors: int) -> Count:
     """The number of cells to search for the points whose component is not embedded, from some of them."""
     rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) >= n_graph)
-    some = rows[:: -(-len(rows) // RECALL_POINTS)] if len(rows) else rows
-    return Count(cells_to_search(store, some, n_neighbors, n_graph) if len(some) else 0)
+    return Count(cells_to_search(store, some_of(rows), n_neighbors, n_graph) if len(rows) else 0)
 
 
 def place_block(store: Store, block_index: int, n_graph: int, n_neighbors: int, n_cells: int, blocks: Blocks) -> Count:

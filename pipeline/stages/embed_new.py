@@ -21,14 +21,21 @@ from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.neighbors.cells import TREE_FEATURES
 from ..kernels.neighbors.knn import NeighborLists
-from ..kernels.out_of_sample import RECALL_POINTS, Neighborhood, distance_ratio, of_equal_rank, place
+from ..kernels.out_of_sample import RECALL_POINTS, Neighborhood, distance_ratio, of_equal_rank, place, some_of
 from ..linalg.preprocess import Preparation, summable
-from ..search.among_stored import EXPECTED_CELLS, cells_to_search, nearest_points, search_bytes
+from ..search.among_stored import (
+    CALIBRATION_POINTS,
+    EXPECTED_CELLS,
+    calibration_rows,
+    cells_to_search,
+    count_work,
+    nearest_points,
+    search_bytes,
+)
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store, read_elsewhere
 
-CALIBRATION_POINTS = 10_000
 USUAL_SHARE = 0.999
 """Share of the training points below the default limit of the distance ratio; new points above the limit are far."""
 
@@ -102,10 +109,12 @@ class Job:
 
 
 def steps(job: Job, layout: Layout) -> Steps:
-    """calibrate -> embed. `layout` has the new rows as n_input, the training points as n_points."""
-    [calibrated] = yield from calibrate_step(job, layout)
-    limit = calibrated.limit if job.max_ratio is None else job.max_ratio
-    yield from embed_step(job, layout, limit, calibrated.n_cells)
+    """(calibrate ->) embed. `layout` has the new rows as n_input, the training points as n_points."""
+    limit, cells = job.max_ratio, 0
+    if limit is None or not job.is_exact:
+        [calibrated] = yield from calibrate_step(job, layout)
+        limit, cells = calibrated.limit if limit is None else limit, calibrated.n_cells
+    yield from embed_step(job, layout, limit, cells)
     return layout
 
 
@@ -131,11 +140,12 @@ class PlacedRows(Report):
 
 
 def calibrate_step(job: Job, layout: Layout) -> Step[Calibration]:
-    fit, sample, exact = job.fit, min(CALIBRATION_POINTS, layout.n_points), job.is_exact
+    fit, exact, sample = job.fit, job.is_exact, min(CALIBRATION_POINTS, layout.n_points)
     k, seed, n_embedded = fit.config["neighbors"]["n_neighbors"], fit.config["quality"]["seed"], fit.n_embedded
-    drawn = task(calibrate, n_neighbors=k, sample=sample, seed=seed, n_embedded=n_embedded, exact=exact, run=fit.url)
+    drawn = task(calibrate, n_neighbors=k, seed=seed, n_embedded=n_embedded, exact=exact, run=fit.url)
     n_bytes = task_costs.TASK_BYTES + layout.k_max * (120 * sample + 48 * fit.layout.block_points)
-    n_bytes += 0 if exact else search_bytes(layout, fit.layout.blocks, RECALL_POINTS, k, n_cells(layout.n_points))
+    n_bytes += 13 * layout.n_points if n_embedded else 0
+    n_bytes += 0 if exact else search_bytes(layout, fit.layout.blocks, RECALL_POINTS, k)
     return Step(
         "transform.calibrate",
         drawn,
@@ -144,7 +154,7 @@ def calibrate_step(job: Job, layout: Layout) -> Step[Calibration]:
         version=2,
         input_state=fit.state,
         expected=lambda b: Calibration(1.0, 0 if exact else EXPECTED_CELLS),
-        work=Work(0.0 if exact else search_among_all(RECALL_POINTS, layout.n_points, layout.n_features)),
+        work=Work() if exact else count_work(layout),
     )
 
 
@@ -155,7 +165,7 @@ def embed_step(job: Job, layout: Layout, limit: float, cells: int) -> Step[Place
     d, k, k_max = layout.n_features, placement.n_neighbors, layout.k_max
     read = min(layout.n_points, blocks.size * k) * (row + 8 * m + 16 * k_max + 64)
     read += 3 * fit.layout.block_points * max(row, 8 * m, 8 * k_max)
-    n_bytes = task_costs.TASK_BYTES + 6 * BATCH_BYTES + search_bytes(layout, fit.layout.blocks, blocks.size, k, cells)
+    n_bytes = task_costs.TASK_BYTES + 6 * BATCH_BYTES + search_bytes(layout, fit.layout.blocks, blocks.size, k)
     n_bytes += read + blocks.size * (3 * row_in + 16 * d + 8 * m)
     ratio = array_specs.DISTANCE_RATIO.sized(blocks)
     return Step(
@@ -175,34 +185,27 @@ def _seconds(layout: Layout, k: int, cells: int) -> float:
     n, fitted, d = layout.n_input, layout.n_points, layout.n_features
     searched = min(fitted, cells * fitted / n_cells(fitted)) if cells else fitted
     search = search_in_tree(n, fitted, d, k) if d <= TREE_FEATURES else search_among_all(n, searched, d)
-    boxes = n * n_cells(fitted) * (8e-8 + 1.5e-8 * d)
+    boxes = n * n_cells(fitted) * (2.5e-10 * d if cells else 8e-8 + 1.5e-8 * d)
     read = layout.input_blocks.count * fitted * (1.5e-6 + 1e-9 * d)
     return search + boxes + read + barycentric_weights(n, d, k) + n * (5e-7 + 4e-9 * k * d)
 
 
 def calibrate(
-    store: Store,
-    block_index: int,
-    n_neighbors: int,
-    sample: int,
-    seed: int,
-    n_embedded: int,
-    exact: bool,
-    run: Resource[str],
+    store: Store, block_index: int, n_neighbors: int, seed: int, n_embedded: int, exact: bool, run: Resource[str]
 ) -> Calibration:
     """Treats sampled training points as new ones. The limit is the quantile USUAL_SHARE of their distance ratios."""
     trained, k = Store(run), n_neighbors
     with read_elsewhere(trained):
-        n = trained.array(array_specs.POINTS.name).shape[0]
-        chosen = np.sort(np.random.default_rng([seed, 17]).choice(n, sample, replace=False))
         if n_embedded:
-            chosen = chosen[trained.gather(array_specs.POINT_COMPONENT.name, chosen) < n_embedded]
+            embedded = np.flatnonzero(trained.read_all(array_specs.POINT_COMPONENT.name) < n_embedded)
+            chosen = embedded[calibration_rows(len(embedded), seed)]
+        else:
+            chosen = calibration_rows(trained.array(array_specs.POINTS.name).shape[0], seed)
         ids = trained.gather(array_specs.NEIGHBOR_INDICES.name, chosen)[:, :k].astype(np.int64)
         distances = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, chosen)[:, :k]
         listed, positions = np.unique(np.maximum(ids, 0), return_inverse=True)
         ratios = _ratios(trained, ids, distances, listed, positions)
-        some = chosen[:: -(-len(chosen) // RECALL_POINTS)]
-        cells = 0 if exact else cells_to_search(trained, some, k, n_embedded)
+        cells = 0 if exact else cells_to_search(trained, some_of(chosen), k, n_embedded)
     return Calibration(float(np.quantile(ratios, USUAL_SHARE)), cells)
 
 

@@ -63,9 +63,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     written = sample * (row + 8 * (m + 8) + 56 * (k + 1)) + n * (8 + 8 * m)  # both bundles
     choose = task(choose_sample, sample=sample, seed=seed, n_neighbors=k, blocks=blocks, place=layout.lists)
     bundles = {"_work/quality_sample.npz": disk_costs.files(blocks.count + 1, written), "_work/embedded": 0}
-    work = Work(
-        (0.05 if d <= SURFACE_FEATURES else 0.02) + sample * (1e-5 + 7.6e-7 * d) + 5e-11 * min(n * d * d, AXES_WORK)
-    )
+    seconds = (0.05 if d <= SURFACE_FEATURES else 0.02) + sample * (1e-5 + 7.6e-7 * d) + 4e-10 * sample**2
+    work = Work(seconds + 5e-11 * min(n * d * d, AXES_WORK))
     yield from _of_all_data(Step("measure_quality.sample", choose, 1, n_bytes, bundles=bundles, version=7, work=work))
     yield from count_step(layout, blocks, sample, seed, m, k)
     score = task(score_sample, n_blocks=blocks.count, sample=sample, seed=seed)

@@ -115,13 +115,15 @@ def test_bytes_of_placing_new_rows_equal_values_by_hand():
     config = config_of(neighbors={"n_neighbors": 11}).model_dump(mode="json")
     job = Job(Fit(config, replace(layout, block_points=1511), "float32", 2, {}), "npy", {}, {})
     assert calibrate_step(job, layout).task_bytes == TASK_BYTES + 10_000 * 41 * 120 + 3 * 1511 * 41 * 16
-    search = 65_536 * (72 + 64 + 24 + 32) + 1009 * (48 + 1650) + 10007 * (24 + 16 + 656 + 64) + 3 * 1511 * 328
-    of_rows = TASK_BYTES + 2 * SCORE_BYTES + 6 * BATCH_BYTES + search + 1009 * (3 * 28 + 48 + 16) + (5 + 7) * (192 + 32)
-    assert embed_step(job, layout, 1.0, 0).task_bytes == of_rows
-    assert embed_step(job, layout, 1.0, 7).task_bytes == of_rows + 1009 * 32 * 7
+    halo = (65_536 + 8 * 1000) * (72 + 64 + 24 + 32)  # ten cells
+    cells = 2 * SCORE_BYTES + (10 + 7) * (192 + 32) + 10 * 1024
+    read = 10007 * (24 + 16 + 656 + 64) + 3 * 1511 * 328
+    assert embed_step(job, layout, 1.0, 7).task_bytes == (
+        TASK_BYTES + 6 * BATCH_BYTES + halo + cells + 1009 * (48 + 1650 + 480 + 3 * 28 + 48 + 16) + read
+    )
     config["neighbors"]["method"] = "pynndescent"
-    assert calibrate_step(job, layout).task_bytes == TASK_BYTES + 10_000 * 41 * 120 + 3 * 1511 * 41 * 16 + (
-        2 * SCORE_BYTES + 65_536 * (72 + 64 + 24 + 32) + 200 * (48 + 1650 + 32 * 5) + (5 + 7) * (192 + 32)
+    assert calibrate_step(job, layout).task_bytes == (
+        TASK_BYTES + 10_000 * 41 * 120 + 3 * 1511 * 41 * 16 + halo + cells + 200 * (48 + 1650 + 480)
     )
 
 

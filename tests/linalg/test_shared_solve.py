@@ -137,7 +137,7 @@ def test_a_stopped_solve_continues_in_another_number_of_processes(solved, monkey
 def test_a_state_of_one_process_is_not_mixed_with_one_of_several(solved, monkeypatch):
     monkeypatch.setattr(solver_checkpoint, "SAVE_EVERY_SECONDS", 0.0)
     _, expected = in_two_processes(solved.url)
-    component_solve.solve(job(solved, max_bytes=PLENTY, max_steps=2, on_workers=False))
+    component_solve.solve(job(solved, max_bytes=PLENTY, max_steps=2, on_workers=False), N)
     _, vectors = in_processes(2, job(solved))
     np.testing.assert_array_equal(vectors, expected)
     solver_checkpoint.delete_state(solved, "_work/eigen/state-00000")

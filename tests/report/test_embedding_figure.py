@@ -1,6 +1,7 @@
 """Pictures: the rows that are drawn, their colours, and the note on points outside the view."""
 
 import io
+import re
 import struct
 import subprocess
 import sys
@@ -550,18 +551,27 @@ def test_names_of_classes_do_not_cover_each_other(figures: list[Figure]) -> None
         assert not ((points > (box.x0, box.y0)) & (points < (box.x1, box.y1))).all(axis=1).any()
 
 
+@pytest.mark.parametrize(
+    "title",
+    [
+        "a-long-name-of-measurements-2014-2015.csv: LLE of 417,911 points, k = 12, reg = 0.001, MMMMMM",
+        "\u6570\u636e" * 20 + ": LLE",
+        f"{'x' * 45}$a_b$c and more words: LLE of 100 points",
+    ],
+)
 @pytest.mark.parametrize("n_coordinates", [2, 3])
-def test_long_title_does_not_cover_the_key(figures: list[Figure], n_coordinates: int) -> None:
+def test_long_title_does_not_cover_the_key(figures: list[Figure], n_coordinates: int, title: str) -> None:
     y = np.random.default_rng(0).normal(size=(50, n_coordinates))
     color = Column("color", "Wind_turbine_name", np.arange(50) % 3, ["north", "south", "a name of 24 characters"])
-    title = "a-long-name-of-measurements-2014-2015.csv: LLE of 417,911 points, k = 12, reg = 0.001, MMMMMM"
     draw_embedding(y, one_component(50), color, title)
     [figure] = figures
     [key], drawn = figure.legends, figure._suptitle
     assert drawn is not None
     assert drawn.get_window_extent().x1 < key.get_window_extent().x0
     assert drawn.get_window_extent().y0 > max(ax.get_window_extent().y1 for ax in figure.axes)
-    assert " ".join(drawn.get_text().split()) == f"{title[:89]}…"
+    written = drawn.get_text().replace(r"\$", "$")
+    assert "".join(written.split()) == "".join((title if len(title) <= 90 else f"{title[:89]}…").split())
+    assert not re.search(r"\\(?!\$)", drawn.get_text())
 
 
 def test_title_is_not_broken_at_an_equals_sign(figures: list[Figure]) -> None:

@@ -47,6 +47,7 @@ def cells_by_hand(store: Store, n_embedded: int) -> tuple[np.ndarray, np.ndarray
 @pytest.mark.parametrize("n_cells", [2, 4])
 def test_lists_hold_the_nearest_points_of_the_nearest_cells(store, new, n_embedded, n_cells, monkeypatch):
     monkeypatch.setattr(among_stored, "HALO_ROWS", 100)
+    monkeypatch.setattr(out_of_sample, "PAIRS", 150)
     centers, cell_of, is_used = cells_by_hand(store, n_embedded)
     near = np.argsort(cdist(new, centers), axis=1)[:, :n_cells]
     distances = cdist(new, store.read_all("points"))
@@ -63,6 +64,10 @@ def test_search_in_all_cells_is_exact(store, new, n_embedded):
     found, exact = (nearest_points(store, new, K, n_embedded, 10**6), nearest_points(store, new, K, n_embedded))
     np.testing.assert_array_equal(found.ids, exact.ids)
     np.testing.assert_array_equal(found.distances, exact.distances)
+
+
+def test_no_rows_have_no_lists(store, new):
+    assert nearest_points(store, new[:0], K, 0, 2).ids.shape == (0, K)
 
 
 def test_rows_with_too_few_points_in_their_cells_are_searched_exactly(store, new):
