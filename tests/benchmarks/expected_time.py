@@ -65,6 +65,7 @@ JOBS = {
     "wide 40,000 x 784": Job(lambda: wide(40_000, 784, 12)),
     "roll 400,000, 40,000 fitted": Job(lambda: roll(400_000), {"input": {"fit_sample": 40_000}}),
     "wide 60,000 x 50, 10,000 fitted": Job(lambda: wide(60_000, 50, 10), {"input": {"fit_sample": 10_000}}),
+    "wide 200,000 x 50, 60,000 fitted": Job(lambda: wide(200_000, 50, 10), {"input": {"fit_sample": 60_000}}),
     "wide 20,000 x 784, 5,000 fitted": Job(lambda: wide(20_000, 784, 12), {"input": {"fit_sample": 5_000}}),
 }
 
