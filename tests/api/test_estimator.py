@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+from dataclasses import replace
 
 import dask
 import dask.array as da
@@ -26,6 +27,7 @@ from lle import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
 from lle.config.models import Config
 from lle.core.errors import BoundsNotMet, StoreError, StoreHeld
 from lle.engine import plan_sizes
+from lle.search import among_stored
 from lle.search.among_stored import PLACED_COMPONENT
 from lle.storage.lock import RunLock
 from lle.storage.store import Store
@@ -93,20 +95,42 @@ class TestTransform:
         np.testing.assert_array_equal(fitted.transform(roll[7:9]), fitted.embedding_[7:9])
 
     def test_rows_among_approximate_neighbors_have_nearly_all_true_neighbors(self, monkeypatch):
-        """They are searched in their nearest cells. Points of a piece apart are no neighbours: it is placed itself."""
+        """They are searched in their nearest cells. Points of pieces apart are no neighbours: they are placed too."""
         monkeypatch.setattr(plan_sizes, "CELL_POINTS", 60)
         X, new = (curved(n, np.random.default_rng(n)) for n in (1500, 300))
-        X = np.concatenate([X[:700], X[:20] + 90.0, X[700:]])
+        apart = np.concatenate([curved(45, np.random.default_rng(i)) + 40.0 * i for i in range(1, 11)])
+        X = np.concatenate([X[:700], apart, X[700:]])
         config = {"neighbors": {"method": "pynndescent", "min_recall": 0.9}, "graph": {"min_component": 50}}
+        searched, search = [], among_stored._nearest_in_cells
+
+        def recorded(*arguments):
+            searched.append(len(arguments[1]))
+            return search(*arguments)
+
+        monkeypatch.setattr(among_stored, "_nearest_in_cells", recorded)
         model = LocallyLinearEmbedding(reg=1e-3, config={**PLAIN, **config}).fit(X)
-        assert (model.component_[700:720] == PLACED_COMPONENT).all()
+        assert (model.component_[700:1150] == PLACED_COMPONENT).all()
+        assert sum(searched) == 450
         is_fitted = model.component_ == 0
         np.testing.assert_array_equal(model.transform(X[is_fitted]), model.embedding_[is_fitted])
-        for rows, found in ((new, model.transform(new)), (X[700:720], model.embedding_[700:720])):
+        for rows, found in ((new, model.transform(new)), (X[700:1150], model.embedding_[700:1150])):
             near = np.argsort(cdist(rows, X[is_fitted]), axis=1)[:, :12]
             weights = barycenter_weights(rows, X[is_fitted], near, reg=1e-3)
             expected = np.einsum("bk,bkm->bm", weights, model.embedding_[is_fitted][near])
             assert np.isclose(found, expected, rtol=0, atol=1e-7).all(axis=1).mean() > 0.8
+
+    def test_rows_with_too_few_points_in_their_cells_are_searched_exactly(self, monkeypatch):
+        monkeypatch.setattr(plan_sizes, "CELL_POINTS", 60)
+        X, new = (curved(n, np.random.default_rng(n)) for n in (1500, 300))
+        config = {"neighbors": {"method": "pynndescent", "min_recall": 0.9}}
+        training = LocallyLinearEmbedding(reg=1e-3, config={**PLAIN, **config}).fit(X)._points()
+        some = replace(training, n_neighbors=60, n_cells=1)
+        cell = np.argmin(cdist(new, some.cells.centers), axis=1)
+        is_short = (some.cells.stop - some.cells.start)[cell] < 60
+        assert 10 < is_short.sum() < 290
+        is_equal = np.isclose(some.place(new), replace(some, cells=None).place(new), rtol=0, atol=1e-12).all(axis=1)
+        assert is_equal[is_short].all()
+        assert not is_equal[~is_short].all()
 
     def test_preprocessing_is_applied_to_new_points(self, roll):
         config = {**PLAIN, "preprocess": {"scale": "standard"}}

@@ -121,6 +121,9 @@ def test_bytes_of_placing_new_rows_equal_values_by_hand():
     assert embed_step(job, layout, 1.0, 7).task_bytes == (
         TASK_BYTES + 6 * BATCH_BYTES + halo + cells + 1009 * (48 + 1650 + 480 + 3 * 28 + 48 + 16) + read
     )
+    large = replace(layout, n_points=10**7, n_features=50)
+    exact, in_cells = (embed_step(job, large, 1.0, cells).work.parallel for cells in (0, 5))
+    assert in_cells < 0.3 * exact
     config["neighbors"]["method"] = "pynndescent"
     assert calibrate_step(job, layout).task_bytes == (
         TASK_BYTES + 10_000 * 41 * 120 + 3 * 1511 * 41 * 16 + halo + cells + 200 * (48 + 1650 + 480)

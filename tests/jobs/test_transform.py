@@ -103,6 +103,13 @@ def test_training_points_keep_their_coordinates(request, tmp_path, name):
     assert {path.name for path in tmp_path.iterdir()} == {"new.npy", "y.parquet"}  # no work folder is left
 
 
+def test_a_given_limit_of_the_ratio_is_that_of_approximate_runs_too(approximate, tmp_path, rng):
+    new = curved(100, rng)
+    new[:30] += 3.0
+    far = [embed(approximate, tmp_path, new, *options)[1] for options in ((), ("--max-ratio", "1e6"))]
+    assert (far[0]["far"], far[1]["far"], far[1]["max_ratio"]) == (30, 0, 1e6)
+
+
 def test_rows_among_approximate_neighbors_have_nearly_all_true_neighbors(approximate, tmp_path, rng):
     new = curved(400, rng)
     table, _ = embed(approximate, tmp_path, new)
