@@ -98,7 +98,7 @@ class TestTransform:
         """They are searched in their nearest cells. Points of pieces apart are no neighbours: they are placed too."""
         monkeypatch.setattr(plan_sizes, "CELL_POINTS", 60)
         X, new = (curved(n, np.random.default_rng(n)) for n in (1500, 300))
-        apart = np.concatenate([curved(45, np.random.default_rng(i)) + 40.0 * i for i in range(1, 11)])
+        apart = np.concatenate([curved(45, np.random.default_rng(i + 5)) + 40.0 * i for i in range(-5, 6) if i])
         X = np.concatenate([X[:700], apart, X[700:]])
         config = {"neighbors": {"method": "pynndescent", "min_recall": 0.9}, "graph": {"min_component": 50}}
         searched, search = [], among_stored._nearest_in_cells

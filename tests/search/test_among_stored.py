@@ -95,9 +95,7 @@ def test_rows_with_too_few_points_in_their_cells_are_searched_exactly(store, new
 
 @pytest.mark.parametrize("are_embedded", [True, False])
 @pytest.mark.parametrize("n_embedded", [0, FIRST])
-@pytest.mark.parametrize("share", [0.8, 0.9, 0.95, 0.99])
-def test_number_of_cells_is_the_least_with_the_recall(store, n_embedded, share, are_embedded, monkeypatch):
-    monkeypatch.setattr(out_of_sample, "RECALL", share)
+def test_number_of_cells_is_the_least_with_the_recall(store, n_embedded, are_embedded, monkeypatch):
     centers, cell_of, is_used = cells_by_hand(store, n_embedded)
     rows = np.flatnonzero(is_used == (are_embedded or not n_embedded))[::3]
     points, all_points = store.gather("points", rows), store.read_all("points")
@@ -106,9 +104,12 @@ def test_number_of_cells_is_the_least_with_the_recall(store, n_embedded, share, 
     distances[np.arange(len(rows)), rows] = np.inf
     ranks = np.argsort(np.argsort(cdist(points, centers), axis=1), axis=1)
     nearest = cell_of[np.argsort(distances, axis=1)[:, :K]]
-    needed = np.sort(np.take_along_axis(ranks, nearest, axis=1), axis=None)
-    expected = max(2, 1 + needed[int(np.ceil(share * (needed.size - 1)))])
-    assert cells_to_search(store, rows, K, n_embedded) == expected
+    needed = np.take_along_axis(ranks, nearest, axis=1)
+    for n_cells in (2, 3):
+        reached = (needed < n_cells).mean()
+        for share, expected in ((reached - 1e-3, n_cells), (reached + 1e-3, n_cells + 1)):
+            monkeypatch.setattr(out_of_sample, "RECALL", share)
+            assert cells_to_search(store, rows, K, n_embedded) == expected
 
 
 def test_at_least_two_cells_are_searched(store, monkeypatch):
