@@ -37,10 +37,10 @@ GROUP_SHARE = 0.1
 REDUNDANT = 0.95
 """R^2 of a coordinate predicted from the earlier ones by local linear fits, above which it repeats them."""
 CROWDED = 0.25
-"""Share of the pairs of points at one place (`correlation_sum`) above which the picture shows little more than a few
-dots: that of less than four equal dots. Points spread over a square have 0.0004, those on a straight line 0.02."""
+"""Largest `correlation_sum` without a finding. Points spread over a square have 0.0004, those on a straight line 0.02,
+four equal dots nearly 0.25, three 0.33."""
 SPREAD_SHARE = 0.25
-"""Principal components spread points that are at one place if their correlation sum is below this share of it."""
+"""Principal components spread the points if their correlation sum is below this share of that of the embedding."""
 PCA_GAIN = 0.015
 """There is a warning if the lower end of `pca_gain` is above it, unless `pca_kept_gain` outweighs it."""
 PCA_SHARE, PCA_KEPT_GAIN = 0.5, 0.05

@@ -27,7 +27,7 @@ HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20  # limits on the stored points in mem
 
 CALIBRATION_POINTS = 10_000
 EXPECTED_CELLS = 5
-"""Cells to search for a row in the plan. Tables of 10 to 24 features needed three to five, MNIST six."""
+"""Cells to search for a row in the plan. Seven tables of 7 to 784 features needed three to seven."""
 PLACED, PLACED_COMPONENT = "_work/placed", -2
 """Rows of components that are too small to be embedded: their bundles, and their label in the array `component`."""
 PLACE_REG = 1e-3

@@ -210,7 +210,7 @@ def choose_sample(
     if len(points_once := np.unique(chosen)) < MIN_POINTS:
         return quality
     sums = [
-        Measured(*pair_interval(locality.shares_at_same_place(table[points_once])), len(points_once))
+        Measured(*pair_interval(locality.shares_within_radius(table[points_once])), len(points_once))
         for table in (embedding, components)
     ]
     return replace(quality, correlation_sum=sums[0], pca_correlation_sum=sums[1])

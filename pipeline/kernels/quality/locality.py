@@ -1,4 +1,4 @@
-"""Measures of single neighbourhoods (label agreement, local Procrustes error, other points at the same place), and
+"""Measures of single neighbourhoods (label agreement, local Procrustes error, other points within a radius), and
 distances in the graph."""
 
 import numpy as np
@@ -8,25 +8,25 @@ from scipy.sparse.csgraph import dijkstra
 from ...core.arrays import Bools, Float64, Floats, Ints
 from ..batches import batches
 
-PLACE = 0.01
-"""Size of a place, as a share of a coordinate's range; the range leaves out OUTSIDE of the points at each end."""
-OUTSIDE = 0.01
+RADIUS, TAIL = 0.01, 0.01
+"""Radius of the correlation sum, as a share of each coordinate's range without the share TAIL of points at each end."""
 
 
-def shares_at_same_place(embedding: Float64) -> Float64:
-    """Share of the other points (s,) of an embedding (s, m), s > 1, that lie at the place of each point.
+def shares_within_radius(embedding: Float64) -> Float64:
+    """Share of the other points (s,) of an embedding (s, m), s > 1, that differ from each point by at most RADIUS in
+    every coordinate.
 
-    Their coordinates all differ by at most PLACE of the range. The mean is the correlation sum of Grassberger &
-    Procaccia 1983 (Physica D 9), the probability that two points lie at one place.
+    The mean is the correlation sum of Grassberger & Procaccia 1983 (Physica D 9) with the maximum norm: the probability
+    that two points are so close.
 
-    >>> shares_at_same_place(np.array([[0.0], [0.001], [0.5], [1.0]])).round(2).tolist()
+    >>> shares_within_radius(np.array([[0.0], [0.001], [0.5], [1.0]])).round(2).tolist()
     [0.33, 0.33, 0.0, 0.0]
     """
     from scipy.spatial import cKDTree  # a fifth of a second
 
-    low, high = np.quantile(embedding, [OUTSIDE, 1.0 - OUTSIDE], axis=0)
+    low, high = np.quantile(embedding, [TAIL, 1.0 - TAIL], axis=0)
     rounding = np.finfo(np.float64).eps * np.maximum(np.maximum(np.abs(low), np.abs(high)), 1e-280)
-    size = np.maximum(PLACE * (high - low), rounding)
+    size = np.maximum(RADIUS * (high - low), rounding)
     scaled = np.clip((embedding - low) / size, -1e9, 1e9)
     counts = cKDTree(scaled).query_ball_point(scaled, 1.0, p=np.inf, return_length=True)
     return np.asarray((counts - 1) / (len(embedding) - 1))

@@ -9,7 +9,7 @@ from lle.kernels.quality.locality import (
     graph_distances,
     neighborhood_hit,
     procrustes_errors,
-    shares_at_same_place,
+    shares_within_radius,
     undirected_graph,
 )
 from tests.support.oracle import exact_neighbors
@@ -51,23 +51,23 @@ def test_procrustes__empty_slots_and_coincident_points() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_shares_at_same_place__same_as_all_pairs(seed: int) -> None:
+def test_shares_within_radius__same_as_all_pairs(seed: int) -> None:
     rng = np.random.default_rng(seed)
     Y = rng.normal(size=(500, 3)) * np.where(rng.random((500, 1)) < 0.5, 1e-3, 1.0) * [1, 1e-200, 1e200] + [0, 0, 1e199]
     size = 0.01 * np.ptp(np.quantile(Y, [0.01, 0.99], axis=0), axis=0)
     near = (np.abs(Y[:, None] - Y) <= size).all(axis=2).sum(axis=1) - 1
     assert near.max() > 200 > near.min()
-    np.testing.assert_allclose(shares_at_same_place(Y), near / 499)
+    np.testing.assert_allclose(shares_within_radius(Y), near / 499)
 
 
-def test_shares_at_same_place__far_points_and_constant_coordinates() -> None:
+def test_shares_within_radius__far_points_and_constant_coordinates() -> None:
     Y = np.column_stack([np.linspace(0, 1, 10_001), np.full(10_001, 7.0)])
-    assert shares_at_same_place(Y).mean() == pytest.approx(0.0196, abs=4e-4)
+    assert shares_within_radius(Y).mean() == pytest.approx(0.0196, abs=4e-4)
     Y[:5, 0] = [1e9, -1e9, 1e300, -1e300, 0.5]  # the range leaves them out
-    assert shares_at_same_place(Y).mean() == pytest.approx(0.0196, abs=4e-4)
-    assert (shares_at_same_place(np.full((20, 2), -3.0)) == 1).all()
+    assert shares_within_radius(Y).mean() == pytest.approx(0.0196, abs=4e-4)
+    assert (shares_within_radius(np.full((20, 2), -3.0)) == 1).all()
     Y = np.repeat([0.0, 1.0], [900, 100])[:, None] + 1e-6 * np.random.default_rng(0).normal(size=(1000, 1))
-    np.testing.assert_allclose(shares_at_same_place(Y), np.repeat([899 / 999, 99 / 999], [900, 100]))
+    np.testing.assert_allclose(shares_within_radius(Y), np.repeat([899 / 999, 99 / 999], [900, 100]))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
