@@ -576,7 +576,7 @@ def test_long_title_does_not_cover_the_key(figures: list[Figure], n_coordinates:
 
 def test_title_is_not_broken_at_an_equals_sign(figures: list[Figure]) -> None:
     y = np.random.default_rng(0).normal(size=(50, 2))
-    draw_embedding(y, one_component(50), None, "modeldata_wa_churn.csv: LLE of 6,778 points, k = 12")
+    draw_embedding(y, one_component(50), None, "wa_churn_small.csv: LLE of 6,778 points, k = 12")
     assert figures[0]._suptitle is not None
     lines = [" ".join(line.split()) for line in figures[0]._suptitle.get_text().split("\n")]
     assert len(lines) == 2
