@@ -124,6 +124,7 @@ def test_second_run_is_refused_but_the_lock_of_a_dead_run_is_taken_over(tmp_path
     store = config.parent / "run.zarr"
     first = start(config)
     wait_for_block(first, store, "ingest")
+    os.killpg(first.pid, signal.SIGSTOP)  # without it, a fast first run ends before the second one begins
     second = start(config)
     out, errors = second.communicate(timeout=60)
     assert second.returncode == 1, errors
