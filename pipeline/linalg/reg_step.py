@@ -66,7 +66,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
         choose,
         1,
         n_bytes,
-        version=8,
+        version=9,
         expected=lambda b: expected,
         is_measurement=True,
         work=Work(3e-7 * layout.n_points + trial * (3e-5 if d <= SURFACE_FEATURES else 2.8e-4 + 7e-7 * d)),

@@ -93,6 +93,11 @@ def data_sets(n: int) -> dict[str, Callable[[], Data]]:
     sets |= {
         "swiss_roll, noise 0.1": lambda: surface("swiss_roll", n, 0.1),
         "swiss_roll in 30 d, noise 0.05": lambda: surface("swiss_roll", n, 0.05, 30),
+        "dense sheet in 10 d": lambda: surface("sheet", n, 0.003, 10),
+        "dense s_curve in 10 d": lambda: surface("s_curve", n, 0.003, 10),
+        "dense swiss_roll in 10 d": lambda: surface("swiss_roll", n, 0.004, 10),
+        "dense elliptic_paraboloid in 6 d": lambda: surface("elliptic_paraboloid", n, 0.006, 6),
+        "dense punctured_sphere in 6 d": lambda: surface("punctured_sphere", n, 0.005, 6),
         "punctured_sphere in 10 d, noise 0.2": lambda: surface("punctured_sphere", n, 0.2, 10),
         "3 blobs in 5 d": lambda: blobs(n, 3, 5, 1.5),
         "6 blobs in 10 d": lambda: blobs(n, 6, 10, 1.0),

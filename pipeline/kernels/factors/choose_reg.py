@@ -54,8 +54,9 @@ SURFACE_REG itself is then not chosen: M would have so many tiny eigenvalues tha
 could not be solved."""
 
 LESS_NOISE = 0.1
-"""A sample does not represent points with much noise if its own noise is smaller by more than this: the trial would
-choose a small `reg`. A sample with more noise, as of points on a lattice, chooses well."""
+"""A sample does not represent points with noise if its own noise is smaller by more than this: the trial would choose a
+small `reg`. Its noise is smaller where points are dense on a noisy surface: the neighbours in the sample are farther.
+A sample with more noise, as of points on a lattice, chooses well."""
 
 BLURRED_OUTSIDE = 0.2
 """Mean variance outside the leading directions at and above which BLURRED_REG is chosen.
@@ -228,7 +229,7 @@ def choose_by_trial(
     """
     local = replace(local, trial_points=n_points)
     is_noisy = local.noise >= NOISY_NOISE
-    if sample is not None and is_noisy and local.noise - sample.noise > LESS_NOISE:
+    if sample is not None and local.noise >= BLURRED_NOISE and local.noise - sample.noise > LESS_NOISE:
         return replace(local, no_trial="less noise")
     regs = np.array(WHOLE_REGS if is_whole else SAMPLE_REGS)
     quality = np.full(len(regs), np.nan)
