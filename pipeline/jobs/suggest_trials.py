@@ -191,7 +191,8 @@ class Trials:
 
         sample = reg_of_lists(self.points, self.points, self.lists.ids[:, :n_neighbors], n_components)
         is_whole = self._n_distinct <= largest_trial(self.points.shape[1], few_dimensions(local))
-        return choose_by_trial(local, sample, trustworthiness, len(self.points), is_whole)
+        is_independent = self._config.embedding.coordinates == "independent"
+        return choose_by_trial(local, sample, trustworthiness, len(self.points), is_whole, is_independent)
 
     def _graph(self, n_neighbors: int, reverse: int | None) -> tuple[Int64, Int64]:
         """The largest component of the sample's graph: its points, and their lists after the repair of a run."""

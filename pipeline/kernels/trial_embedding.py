@@ -92,6 +92,7 @@ def reg_by_trial(
     is_whole: bool = False,
     lists: NeighborLists | None = None,
     connects: bool = False,
+    is_independent: bool = False,
 ) -> RegChoice:
     """`reg` for all points by a trial with a sample (n, d) of them, or that of `local` without a trial.
 
@@ -104,6 +105,7 @@ def reg_by_trial(
         is_whole: `points` are all points.
         lists: the neighbours of each point among them, -1 in empty slots; None: k are searched.
         connects: pieces of the searched graph are joined (`graph.components: connect`); else the largest is embedded.
+        is_independent: see ``choose_by_trial``.
     """
     fewest = max(0 if is_whole else MIN_POINTS, 4 * k, 4 * n_components)
     inside = every = np.arange(len(points))
@@ -126,7 +128,7 @@ def reg_by_trial(
             return np.nan
         return float(quality.trustworthiness(embedding).mean())
 
-    return choose_by_trial(local, sample, trustworthiness, len(inside), is_whole)
+    return choose_by_trial(local, sample, trustworthiness, len(inside), is_whole, is_independent)
 
 
 def joined_lists(points: Float64, lists: NeighborLists) -> NeighborLists:

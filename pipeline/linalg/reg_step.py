@@ -58,9 +58,19 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
     n_bytes += sample * (layout.k_max + 1) * (2 * row + 48)
     n_bytes += trial * (4 * row + 64 * layout.k_max + TRIAL_POINT_BYTES)
     rule, connects = config.weights.rule, config.graph.components == "connect"
+    is_independent = config.embedding.coordinates == "independent"
     expected = ChosenReg(NOT_CHOSEN_YET, 0.0, 0.0, m, 0)
-    points = {"sample": sample, "n_neighbors": k, "n_components": m}
-    choose = task(choose_from_sample, **points, has_trial=has_trial, rule=rule, connects=connects, blocks=blocks)
+    choose = task(
+        choose_from_sample,
+        sample=sample,
+        n_neighbors=k,
+        n_components=m,
+        has_trial=has_trial,
+        rule=rule,
+        connects=connects,
+        is_independent=is_independent,
+        blocks=blocks,
+    )
     [chosen] = yield from Step(
         f"{stage}.{STEP}",
         choose,
@@ -88,6 +98,7 @@ def choose_from_sample(
     has_trial: bool,
     rule: str,
     connects: bool,
+    is_independent: bool,
     blocks: Blocks,
 ) -> ChosenReg:
     """Choose reg from `sample` points and their nearest neighbours, and by a trial embedding.
@@ -106,7 +117,9 @@ def choose_from_sample(
         points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)
         is_whole = trial == blocks.n
         lists = _stored_lists(store, order) if is_whole else None
-        chosen = reg_by_trial(points, chosen, n_neighbors, n_components, rule, is_whole, lists, connects)
+        chosen = reg_by_trial(
+            points, chosen, n_neighbors, n_components, rule, is_whole, lists, connects, is_independent
+        )
     else:
         chosen = replace(chosen, no_trial="method")
     return ChosenReg(**vars(chosen), message=f"weights.reg: {chosen.reg:g}: {chosen.reason}")

@@ -1,6 +1,6 @@
 """weights.reg: auto against every value of a grid, on surfaces, clusters and real data, with and without noise.
 
-    python -m tests.benchmarks.reg_choice [--only digits cover] [--points 3000]
+    python -m tests.benchmarks.reg_choice [--only digits cover] [--points 3000] [--coordinates independent]
 
 Prints a line for each data set: the reg chosen, then for reg 1e-3, auto and the best of the grid the trustworthiness,
 the neighbourhood hit (12 neighbours, where rows have labels) and the smallest participation of a coordinate as a share
@@ -115,13 +115,16 @@ def data_sets(n: int) -> dict[str, Callable[[], Data]]:
     return sets
 
 
-def measure(data: Data, reg: float | str, n_components: int, method: str = "lle") -> tuple[Outcome, str]:
+def measure(
+    data: Data, reg: float | str, n_components: int, method: str = "lle", coordinates: str = "first"
+) -> tuple[Outcome, str]:
     """A run, and the reason of its reg."""
     points, labels = data
     sections = {
         "method": method,
         "weights": {"reg": reg},
         "eigensolver": {"n_components": n_components},
+        "embedding": {"coordinates": coordinates},
         "graph": {"components": "largest"},
         "quality": {"sample": 1000, "geodesic_sources": 0},
     }
@@ -139,10 +142,10 @@ def measure(data: Data, reg: float | str, n_components: int, method: str = "lle"
     return outcome, metrics["reg"]["reason"]
 
 
-def compare(name: str, data: Data, n_components: int, method: str = "lle") -> str:
+def compare(name: str, data: Data, n_components: int, method: str = "lle", coordinates: str = "first") -> str:
     """One line of the table."""
-    outcomes = {reg: measure(data, reg, n_components, method)[0] for reg in GRID}
-    auto, _ = measure(data, "auto", n_components, method)
+    outcomes = {reg: measure(data, reg, n_components, method, coordinates)[0] for reg in GRID}
+    auto, _ = measure(data, "auto", n_components, method, coordinates)
     plain, all_outcomes = outcomes[1e-3], [*outcomes.values(), auto]
     cells = [name, f"{data[0].shape[0]:,} x {data[0].shape[1]}", n_components, f"{auto.reg:g}"]
     for key in ("trustworthiness", "hit"):
@@ -161,6 +164,7 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=3000)
     parser.add_argument("--components", type=int, nargs="+", default=[2])
     parser.add_argument("--method", choices=("lle", "modified"), default="lle")
+    parser.add_argument("--coordinates", choices=("first", "independent"), default="first")
     arguments = parser.parse_args()
     print(
         "| data | rows x columns | coordinates | auto | trustworthiness: 1e-3, auto, best | hit: 1e-3, auto, best "
@@ -170,7 +174,7 @@ def main() -> None:
         if arguments.only is None or name.startswith(tuple(arguments.only)):
             data = load()
             for n_components in arguments.components:
-                print(compare(name, data, n_components, arguments.method), flush=True)
+                print(compare(name, data, n_components, arguments.method, arguments.coordinates), flush=True)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,11 @@ SURFACE_REG_LOSS = 0.01
 SURFACE_REG itself is then not chosen: M would have so many tiny eigenvalues that the eigenproblem of a million points
 could not be solved."""
 
-LESS_NOISE = 0.1
+DENSE_REG = 1e-2
+"""Least `reg` for dense points with noise below BLURRED_NOISE. On a long sheet it makes the second eigenvector a
+function of the first, so it needs `embedding.coordinates: independent`."""
+
+LESS_NOISE = 0.05
 """A sample does not represent points with noise if its own noise is smaller by more than this: the trial would choose a
 small `reg`. Its noise is smaller where points are dense on a noisy surface: the neighbours in the sample are farther.
 A sample with more noise, as of points on a lattice, chooses well."""
@@ -208,8 +212,11 @@ def choose_by_trial(
     trustworthiness: Callable[[float], float],
     n_points: int,
     is_whole: bool = False,
+    is_independent: bool = False,
 ) -> RegChoice:
     """The value of SAMPLE_REGS or WHOLE_REGS whose embedding keeps neighbours best; that of `local` without a trial.
+
+    There is no trial with a sample of less noise, which would choose too small a value.
 
     Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, else the largest one. For a sample with
     more noise it is the largest within NOISY_LOSS and, if possible, within SURFACE_REG_LOSS of SURFACE_REG. Below
@@ -222,6 +229,7 @@ def choose_by_trial(
         trustworthiness: of the trial embedding with a value of `reg`; NaN if it failed.
         n_points: points of the trial.
         is_whole: the trial embeds all points, not a sample of them.
+        is_independent: eigenvectors that are functions of others are replaced (`embedding.coordinates`).
 
     >>> clean = RegChoice(1e-3, 0.0, 0.0, 2, 900)
     >>> choose_by_trial(clean, None, {1e-3: 0.85, 1e-2: 0.99, 1e-1: 0.99, 1.0: 0.98}.__getitem__, 900, True).reg
@@ -229,8 +237,9 @@ def choose_by_trial(
     """
     local = replace(local, trial_points=n_points)
     is_noisy = local.noise >= NOISY_NOISE
-    if sample is not None and local.noise >= BLURRED_NOISE and local.noise - sample.noise > LESS_NOISE:
-        return replace(local, no_trial="less noise")
+    has_less = sample is not None and local.noise - sample.noise > LESS_NOISE
+    if has_less and (local.noise >= BLURRED_NOISE or is_independent):
+        return replace(local, reg=max(local.reg, DENSE_REG), no_trial="less noise")
     regs = np.array(WHOLE_REGS if is_whole else SAMPLE_REGS)
     quality = np.full(len(regs), np.nan)
     for position, reg in enumerate(regs.tolist()):

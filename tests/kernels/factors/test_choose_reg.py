@@ -179,17 +179,26 @@ class TestTrial:
         quality = [0.8, 0.9, 0.95, 0.953]
         assert choose_by_trial(self.CLEAN, self.CLEAN, values(quality, WHOLE_REGS), 900, is_whole=True).reg == 1e-1
 
-    @pytest.mark.parametrize(("noise", "of_sample"), [(0.6, 0.49), (0.15, 0.04)])
+    @pytest.mark.parametrize(("noise", "of_sample"), [(0.6, 0.54), (0.15, 0.09)])
     def test_sample_with_less_noise_is_not_tried(self, noise, of_sample):
         noisy = replace(self.NOISY, noise=noise)
         chosen = choose_by_trial(noisy, replace(noisy, noise=of_sample), values([0.9, 0.1, 0.1, 0.1]), 900)
         assert chosen == replace(noisy, no_trial="less noise", trial_points=900)
         assert chosen.reason.endswith("; no trial: a sample of 900 points has less noise")
 
-    @pytest.mark.parametrize(("noise", "of_sample"), [(0.14, 0.3), (0.14, 0.0), (0.39, 0.3)])
+    @pytest.mark.parametrize(("noise", "of_sample"), [(0.14, 0.3), (0.14, 0.0), (0.39, 0.35)])
     def test_sample_with_other_noise_is_tried_if_there_is_little(self, noise, of_sample):
         clean, other = replace(self.CLEAN, noise=noise), replace(self.CLEAN, noise=of_sample)
-        assert choose_by_trial(clean, other, values([0.1, 0.9, 0.9, 0.9]), 900).reg == 1e-2
+        assert choose_by_trial(clean, other, values([0.1, 0.2, 0.9, 0.9]), 900).reg == 3e-2
+
+    @pytest.mark.parametrize(
+        ("noise", "local_reg", "reg"), [(0.06, 1e-3, 1e-2), (0.06, 3e-2, 3e-2), (0.3, 3e-2, 3e-2), (0.04, 1e-3, 1e-1)]
+    )
+    def test_independent_coordinates_allow_a_larger_value_for_dense_points(self, noise, local_reg, reg):
+        local = replace(self.CLEAN, noise=noise, reg=local_reg)
+        less = replace(local, noise=0.0)
+        chosen = choose_by_trial(local, less, values([0.1, 0.1, 0.1, 0.9]), 900, is_independent=True)
+        assert (chosen.reg, chosen.no_trial) == (reg, None if noise < 0.05 else "less noise")
 
     def test_failed_trial_changes_nothing(self):
         for regs, is_whole in ((SAMPLE_REGS, False), (WHOLE_REGS, True)):
