@@ -14,7 +14,7 @@ from lle.config.yaml_io import to_yaml
 from lle.core.methods import METHODS
 from lle.engine import checkpoint
 from lle.jobs.suggest import suggest
-from lle.kernels.factors.choose_reg import NOISY_REG, SURFACE_REG, WHOLE_REGS
+from lle.kernels.factors.choose_reg import DENSE_REG, NOISY_REG, SURFACE_REG, WHOLE_REGS
 from lle.kernels.neighbors.duplicates import row_hashes
 from lle.linalg.reg_step import _points_with_smallest_hashes, reg_of_run
 from tests.support.points import swiss_roll
@@ -236,6 +236,34 @@ class TestRun:
         assert set(WHOLE_REGS) <= tried
         monkeypatch.setattr("lle.jobs.suggest_trials.largest_trial", lambda n_features, is_simple: 600)
         assert 1.0 not in {line["reg"] for line in suggest(finished[4], 500)["candidates"]}
+
+
+def dense_sheet():
+    """Its noise is a tenth of the local variance; a sample of a quarter of the points has none."""
+    rng = np.random.default_rng(43)
+    flat = rng.random((9000, 2)) @ np.linalg.qr(rng.normal(size=(8, 2)))[0].T
+    return flat + 0.0014 * rng.normal(size=(9000, 8))
+
+
+@pytest.mark.parametrize(("coordinates", "no_trial"), [("first", None), ("independent", "less noise")])
+def test_dense_points_with_noise_have_no_trial_with_independent_coordinates(coordinates, no_trial):
+    config = {"quality": {"sample": 50, "geodesic_sources": 0}, "embedding": {"coordinates": coordinates}}
+    reg = LocallyLinearEmbedding(reg="auto", config=config).fit(dense_sheet()).metrics_["reg"]
+    assert (reg["value"], reg["no_trial"]) == (SURFACE_REG if no_trial is None else DENSE_REG, no_trial)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("coordinates", "reg"), [("first", SURFACE_REG), ("independent", DENSE_REG)])
+def test_suggest_chooses_reg_for_dense_points_as_a_run(tmp_path, monkeypatch, coordinates, reg):
+    monkeypatch.setattr("lle.jobs.suggest_search.METHODS", {"lle": METHODS["lle"]})
+    monkeypatch.setattr("lle.jobs.suggest_search.NEIGHBORS", (12,))
+    np.save(tmp_path / "sheet.npy", dense_sheet())
+    sections = {
+        "input": {"kind": "npy", "path": str(tmp_path / "sheet.npy")},
+        "embedding": {"coordinates": coordinates},
+    }
+    config = Config.model_validate({**sections, "output": {"store": str(tmp_path / "run.zarr")}})
+    assert f"reg auto: it is {reg:g}" in " ".join(suggest(config, 2000)["reasons"])
 
 
 @pytest.mark.slow
