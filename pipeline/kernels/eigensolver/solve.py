@@ -139,7 +139,7 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str], first: str 
             if (other, unlimited) in attempts:
                 failures.append(f"{error}, so {other} was tried first, as long as it was expected to be faster")
                 exact = partial(exact_seconds, problem, name) if error.is_estimate else None
-                attempts.insert(0, (other, TimeLimit(patience.seconds if exact else error.seconds, exact)))
+                attempts.insert(0, (other, TimeLimit(max(patience.seconds, error.least_seconds), exact)))
         except FactorizationError as error:
             failures.append(str(error))
             attempts = [at for at in attempts if at[0] != name or isinstance(error, LongIteration)]

@@ -9,6 +9,7 @@ from sklearn.manifold import locally_linear_embedding
 from lle.core.errors import BoundsNotMet, ConfigError, InputError, NotEnoughMemory
 from lle.core.machine import library_environment
 from lle.kernels.eigensolver import costs, methods, pardiso, rayleigh_ritz
+from lle.kernels.eigensolver import problem as problem_module
 from lle.kernels.eigensolver import solve as solve_module
 from lle.kernels.eigensolver.pardiso import FactorizationError
 from lle.kernels.eigensolver.problem import Hooks, Outcome
@@ -377,8 +378,11 @@ def test_auto_ends_multigrid_if_its_other_steps_take_longer_than_the_factorizati
 
 
 @pytest.mark.skipif(not pardiso.is_available(), reason="without PARDISO no matrix is judged by pieces")
-@pytest.mark.parametrize(("exact", "method"), [(1e9, "multigrid"), (4.0, "factored")])
-def test_pieces_put_off_a_factorization_and_only_its_analysis_ends_multigrid(monkeypatch, exact, method):
+@pytest.mark.parametrize(
+    ("exact", "overestimate", "method"),
+    [(1e9, 20, "multigrid"), (4.0, 20, "factored"), pytest.param(4.0, 1e-3, "multigrid", id="hopeless by pieces")],
+)
+def test_pieces_put_off_a_factorization_and_only_its_analysis_ends_multigrid(monkeypatch, exact, overestimate, method):
     A, begun, analysed = roll_factor(600, 5), [], []
     given = {"candidates": lambda: roll_coordinates(600, 5)}
     predict(monkeypatch, patience=3.0, MIN_ROWS=600, MIN_PIECE=200, MULTIGRID_POINTS=500)
@@ -388,8 +392,10 @@ def test_pieces_put_off_a_factorization_and_only_its_analysis_ends_multigrid(mon
     monkeypatch.setattr(costs, "LEAST_STEPS", 2)
     monkeypatch.setattr(costs, "cycle_seconds", lambda *_, **__: 1.1)  # 4.4 s or more a step
     monkeypatch.setattr(costs, "SOLVE_CYCLES", 1)  # so that its hierarchy is not too large for all steps
+    monkeypatch.setattr(problem_module, "OVERESTIMATE", overestimate)
     solution = solve(A, 2, "auto", **given)
-    assert (solution.stats.method, solution.converged, analysed) == (method, True, ["factored"])
+    assert (solution.stats.method, solution.converged) == (method, True)
+    assert analysed == (["factored"] if overestimate > 1 else [])
     assert "factored would take about 4 s, judged by pieces of I - W" in solution.stats.reason
 
 
