@@ -4,6 +4,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .bounds import CROWDED
 from .figure_style import Pair
 from .number_format import is_known, template
 
@@ -106,17 +107,23 @@ def render_sweep(
 def best_experiments(rows: Sequence[Row]) -> tuple[str, set[str]]:
     """The measure by which finished experiments are compared, and those with its highest value; "" without a measure.
 
+    Pictures with many points at few places are left out, unless all are so: their reports have a warning.
+
     >>> done = {"state": "done"}
     >>> rows = [{"experiment": "a", "trustworthiness": 0.8}, {"experiment": "b", "trustworthiness": 0.9}]
     >>> best_experiments([row | done for row in rows])
     ('trustworthiness', {'b'})
+    >>> rows[1]["correlation_sum_low"] = 0.3
+    >>> best_experiments([row | done for row in rows])
+    ('trustworthiness', {'a'})
     """
     done = [row for row in rows if row["state"] == "done"]
     measure = next((name for name in BEST_BY if done and all(is_known(row.get(name)) for row in done)), "")
     if not measure or len(done) < 2:
         return "", set()
-    highest = max(row[measure] for row in done)
-    return measure, {row["experiment"] for row in done if row[measure] == highest}
+    compared = [row for row in done if (row.get("correlation_sum_low") or 0.0) <= CROWDED] or done
+    highest = max(row[measure] for row in compared)
+    return measure, {row["experiment"] for row in compared if row[measure] == highest}
 
 
 def _shown(value: object) -> str:
