@@ -97,8 +97,8 @@ def describe_suggestion(suggestion: "Json", config: Path, overrides: Sequence[st
     of_nearest = "none, because they are equally far" if two_nearest is None else _interval(two_nearest, ".2f")
     lines = [
         f"{counted(suggestion['n_rows'], 'row')} of {counted(suggestion['n_features'], 'feature')}; "
-        f"{suggestion['sample']:,} sampled; dimension and noise are measured at {suggestion['queries']:,} of these "
-        "with neighbours among all rows",
+        f"{suggestion['sample']:,} sampled; the dimension is measured at {suggestion['queries']:,} of these with "
+        "neighbours among all rows",
         f"intrinsic dimension: TwoNN {of_nearest}; maximum likelihood with "
         f"{likelihood['n_neighbors']} neighbours {_interval(likelihood, '.2f')}",
     ]

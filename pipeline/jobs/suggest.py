@@ -1,9 +1,9 @@
 """Suggest method, n_components, n_neighbors and reg for an input from a sample of it, with reasons (`lle suggest`).
 
-The results are of two kinds, which are not comparable. Dimension and noise come from sampled points and their
-neighbours among **all** rows, so they hold for the run. Trustworthiness, continuity, the share of kept neighbours and
-neighbourhood hit need an embedding. They come from trials on the sample alone, where neighbours are farther away unless
-it holds all rows.
+The results are of two kinds, which are not comparable. The dimension comes from sampled points and their neighbours
+among **all** rows, so it holds for the run. Trustworthiness, continuity, the share of kept neighbours and neighbourhood
+hit need an embedding. They come from trials on the sample alone, each with the reg that the sample needs. Neighbours
+are farther away there, unless it holds all rows.
 """
 
 import contextlib
@@ -74,8 +74,8 @@ def suggest(config: Config, sample: int | None, watch: Watch = lambda text: None
         "n_rows": sampled.n_rows,
         "n_features": sampled.points.shape[1],
         "sample": search.n_sampled,
-        "pieces": search.n_pieces,
         "queries": len(sampled.lists.ids),
+        "pieces": search.n_pieces,
         "stretch": stretch,
         "dimension": {
             "two_nearest": None if nearest is None else nearest._asdict(),

@@ -1,7 +1,6 @@
 """Sample rows of an input and search their nearest neighbours among all of its rows, in two passes, without a store.
 
-The memory does not depend on the number of rows: it holds a block of rows, the sample, and the coordinates of the
-neighbours (at most `NEIGHBOR_BYTES`).
+The memory does not depend on the number of rows: it holds a block of rows, and the sample with its neighbour lists.
 """
 
 from collections.abc import Iterator
@@ -20,7 +19,9 @@ from ..kernels.neighbors.knn import NeighborLists, empty_lists, exact_neighbors,
 from ..kernels.quality.intrinsic_dimension import SpectralGap, mean_spectrum, spectral_gap
 from ..linalg.preprocess import Preparation, fit_in_memory
 
-NEIGHBOR_BYTES = 256 * 2**20
+QUERY_ELEMENTS = 2**26
+"""Bound on the points that search neighbours among all rows, times their features and neighbours: of wide rows these
+searches would take most of the time."""
 MIN_POINTS = 50
 
 SPECTRUM_NEIGHBORS, SPECTRUM_POINTS, SPECTRUM_SHARE = (12, 20, 30, 45, 60, 100), 150, 20
@@ -39,10 +40,6 @@ class NeighborSample(NamedTuple):
     """(s, d) distinct sampled points in random order."""
     lists: NeighborLists
     """(q, k) neighbours of the first q points among all distinct rows; ids are hashes of rows."""
-    pool_ids: Int64
-    """(p,) ids of all neighbours, ascending."""
-    pool: Floats
-    """(p, d) their coordinates."""
     n_distinct: float
     """Distinct valid rows, estimated from the sample."""
     labels: Float64 | None = None
@@ -87,12 +84,12 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
     fitted = None if scale == "none" and pca is None else fit_in_memory(rows, scale, pca, names, is_sample)
     prepare = Preparation(fitted, config.neighbors.metric == "cosine")
     points = _prepared(prepare, rows)
-    n_queries = min(len(points), max(MIN_POINTS, NEIGHBOR_BYTES // (points.itemsize * points.shape[1] * k)))
-    sampled = _with_neighbors(source, prepare, points, ids, n_queries, k)
+    n_queries = max(MIN_POINTS, QUERY_ELEMENTS // (points.shape[1] * k))
+    lists = _neighbors_among_all(source, prepare, points[:n_queries], ids[:n_queries], k)
     labels = np.concatenate(label_parts)[first[order]] if has_categories else None
     left_out = "" if fitted is None else fitted.left_out(names)
     n_distinct = source.n_rows * len(ids) / min(sample, source.n_rows)
-    return sampled._replace(n_distinct=n_distinct, labels=labels, left_out=left_out)
+    return NeighborSample(source.n_rows, points, lists, n_distinct, labels, left_out)
 
 
 def _prepared(prepare: Preparation, rows: Floats) -> Floats:
@@ -106,27 +103,17 @@ def _prepared(prepare: Preparation, rows: Floats) -> Floats:
     return points
 
 
-def _with_neighbors(
-    source: Source, prepare: Preparation, points: Floats, ids: Int64, n_queries: int, k: int
-) -> NeighborSample:
-    queries, query_ids = points[:n_queries], ids[:n_queries]
-    lists = empty_lists(n_queries, k)
-    pool_ids, pool = np.empty(0, np.int64), np.empty((0, points.shape[1]), points.dtype)
+def _neighbors_among_all(source: Source, prepare: Preparation, points: Floats, ids: Int64, k: int) -> NeighborLists:
+    lists = empty_lists(len(points), k)
     for _, rows, valid in _blocks(source):
         block_ids, first = np.unique(_ids(rows[valid]), return_index=True)
         if not len(block_ids):
             continue
         block = _prepared(prepare, rows[valid][first])
-        nearest_in_block = exact_neighbors(queries, query_ids, block, block_ids, k)
+        nearest_in_block = exact_neighbors(points, ids, block, block_ids, k)
         ids_of_both, both = (np.hstack(pair) for pair in zip(lists, nearest_in_block, strict=True))
-        lists = select_nearest(ids_of_both, both, query_ids, k)
-        used = np.unique(lists.ids[lists.ids >= 0])
-        known = np.isin(used, pool_ids)
-        coordinates = np.empty((len(used), points.shape[1]), points.dtype)
-        coordinates[known] = pool[np.searchsorted(pool_ids, used[known])]
-        coordinates[~known] = block[np.searchsorted(block_ids, used[~known])]
-        pool_ids, pool = used, coordinates
-    return NeighborSample(source.n_rows, points, lists, pool_ids, pool, 0.0)
+        lists = select_nearest(ids_of_both, both, ids, k)
+    return lists
 
 
 def _blocks(source: Source) -> Iterator[tuple[int, Floats, Bools]]:

@@ -9,10 +9,9 @@ from ..config.models import Config
 from ..core.arrays import Float64
 from ..core.errors import LleError, counted
 from ..core.methods import METHODS
-from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice, reg_of_lists
+from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice
 from ..kernels.quality.intrinsic_dimension import Dimension
 from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975
-from ..linalg.reg_step import sample_points
 from .suggest_sample import NeighborSample, largest_gap, pieces
 from .suggest_trials import Trial, Trials
 
@@ -286,28 +285,27 @@ class Search:
         return self.trials.run(method, n_neighbors, self.n_components, reg)
 
     def _reg(self, method: str, n_neighbors: int) -> float | None:
-        """The weights.reg that a run with auto would choose; for lle it needs trials. None for methods without reg.
+        """The weights.reg that a run of the sample with auto would choose; for lle it needs trials. None for methods
+        without reg.
 
         If weights.rule is absolute, the number in the config is used, because reg then has the unit of the points.
         """
         if not METHODS[method].has_reg:
             return None
-        choice = self._local_reg(n_neighbors, self.n_components)
-        if method == "lle" and self.config.weights.rule != "absolute":
-            choice = self.trials.choose_reg(choice, n_neighbors, self.n_components)
         is_given = self.config.weights.rule == "absolute"
+        if method == "lle" and not is_given:
+            choice = self.trials.choose_reg(n_neighbors, self.n_components)
+        else:
+            choice = self._local_reg(n_neighbors, self.n_components)
         self.reg_reasons[method, n_neighbors] = "set in the config" if is_given else choice.reason
         return choice.reg
 
     def _local_reg(self, k: int, m: int) -> RegChoice:
-        """The choice from neighbourhoods of k points among all rows."""
-        weights, sample = self.config.weights, self.sample
+        """The choice from neighbourhoods of k points of the sample."""
+        weights = self.config.weights
         if weights.rule == "absolute":
             return RegChoice(SURFACE_REG if weights.reg == "auto" else weights.reg, 0.0, 0.0, m, 0)
-        n_queries = min(len(sample.lists.ids), sample_points(k, sample.points.shape[1]))
-        ids = sample.lists.ids[:n_queries, :k]
-        positions = np.where(ids >= 0, np.searchsorted(sample.pool_ids, ids), -1)
-        return reg_of_lists(sample.points[:n_queries], sample.pool, positions, m)
+        return self.trials.local_reg(k, m)
 
     def suggested(self) -> dict[str, object]:
         """Config keys and their values."""

@@ -182,17 +182,20 @@ class Trials:
         hit, low, _ = mean_interval(before[np.isfinite(before)])
         return min_hit(hit, low, hit_of_random_neighbors(self.quality.labels))
 
-    def choose_reg(self, local: RegChoice, n_neighbors: int, n_components: int) -> RegChoice:
-        """The choice of `weights.reg: auto` for lle, as ``trial_embedding.reg_by_trial``."""
+    def local_reg(self, n_neighbors: int, n_components: int) -> RegChoice:
+        """The choice of reg from neighbourhoods of the sample, whose embeddings are measured."""
+        return reg_of_lists(self.points, self.points, self.lists.ids[:, :n_neighbors], n_components)
+
+    def choose_reg(self, n_neighbors: int, n_components: int) -> RegChoice:
+        """The choice of `weights.reg: auto` for lle, as ``trial_embedding.reg_by_trial`` of the sample alone."""
 
         def trustworthiness(reg: float) -> float:
             scores = self.run("lle", n_neighbors, n_components, reg).scores
             return np.nan if scores is None else float(scores.trustworthiness.mean())
 
-        sample = reg_of_lists(self.points, self.points, self.lists.ids[:, :n_neighbors], n_components)
+        local = self.local_reg(n_neighbors, n_components)
         is_whole = self._n_distinct <= largest_trial(self.points.shape[1], few_dimensions(local))
-        is_independent = self._config.embedding.coordinates == "independent"
-        return choose_by_trial(local, sample, trustworthiness, len(self.points), is_whole, is_independent)
+        return choose_by_trial(local, None, trustworthiness, len(self.points), is_whole)
 
     def _graph(self, n_neighbors: int, reverse: int | None) -> tuple[Int64, Int64]:
         """The largest component of the sample's graph: its points, and their lists after the repair of a run."""

@@ -201,6 +201,17 @@ def test_n_components_is_the_dimension_in_spite_of_noise_and_curvature(
     assert found["suggested"]["eigensolver.n_components"] == dimension
 
 
+def test_suggest_measures_a_sample_with_the_reg_that_it_needs(tmp_path, few_trials):
+    """Not with the larger one of all rows, with which the second eigenvector is a function of the first."""
+    rng = np.random.default_rng(44)
+    roll = swiss_roll(30_000, rng) @ np.linalg.qr(rng.normal(size=(10, 3)))[0].T
+    np.save(tmp_path / "roll.npy", roll + 0.06 * rng.normal(size=(30_000, 10)))
+    source = {"kind": "npy", "path": str(tmp_path / "roll.npy")}
+    found = suggest(Config.model_validate({"input": source, "output": {"store": str(tmp_path / "run.zarr")}}), 1000)
+    assert found["suggested"]["eigensolver.n_components"] == 2
+    assert any(reason.startswith("reg auto: it is 0.001 for the sample: noise is 0.0") for reason in found["reasons"])
+
+
 def closed_curve(n, rng):
     t = 2 * np.pi * rng.random(n)
     return np.column_stack([np.sin(t) + 2 * np.sin(2 * t), np.cos(t) - 2 * np.cos(2 * t), -np.sin(3 * t)])

@@ -253,20 +253,6 @@ def test_dense_points_with_noise_have_no_trial_with_independent_coordinates(coor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("coordinates", "reg"), [("first", SURFACE_REG), ("independent", DENSE_REG)])
-def test_suggest_chooses_reg_for_dense_points_as_a_run(tmp_path, monkeypatch, coordinates, reg):
-    monkeypatch.setattr("lle.jobs.suggest_search.METHODS", {"lle": METHODS["lle"]})
-    monkeypatch.setattr("lle.jobs.suggest_search.NEIGHBORS", (12,))
-    np.save(tmp_path / "sheet.npy", dense_sheet())
-    sections = {
-        "input": {"kind": "npy", "path": str(tmp_path / "sheet.npy")},
-        "embedding": {"coordinates": coordinates},
-    }
-    config = Config.model_validate({**sections, "output": {"store": str(tmp_path / "run.zarr")}})
-    assert f"reg auto: it is {reg:g}" in " ".join(suggest(config, 2000)["reasons"])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("method", "used"), [("modified", True), ("ltsa", False)])
 def test_other_methods_choose_reg_only_if_they_use_it(tmp_path, method, used):
     rows = POINTS["blobs"][:9] + 0.01
