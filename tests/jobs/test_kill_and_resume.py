@@ -125,12 +125,14 @@ def test_second_run_is_refused_but_the_lock_of_a_dead_run_is_taken_over(tmp_path
     first = start(config)
     wait_for_block(first, store, "ingest")
     os.killpg(first.pid, signal.SIGSTOP)  # without it, a fast first run ends before the second one begins
-    second = start(config)
-    out, errors = second.communicate(timeout=60)
-    assert second.returncode == 1, errors
-    assert f"process {first.pid}" in json.loads(out)["message"]
-    os.killpg(first.pid, signal.SIGKILL)
-    first.communicate()
+    try:
+        second = start(config)
+        out, errors = second.communicate(timeout=60)
+        assert second.returncode == 1, errors
+        assert f"process {first.pid}" in json.loads(out)["message"]
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.communicate()
     assert (store / "_run" / "lock.json").exists()
     assert lle("run", config)["metrics"]["n_points"] == N_POINTS
 
