@@ -4,7 +4,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .bounds import CROWDED
+from .bounds import CROWDED, SPREAD_SHARE
 from .figure_style import Pair
 from .number_format import is_known, template
 
@@ -107,13 +107,13 @@ def render_sweep(
 def best_experiments(rows: Sequence[Row]) -> tuple[str, set[str]]:
     """The measure by which finished experiments are compared, and those with its highest value; "" without a measure.
 
-    Pictures with many points at few places are left out, unless all are so: their reports have a warning.
+    Pictures of a few dots, of which their reports warn, are left out unless all are such.
 
     >>> done = {"state": "done"}
     >>> rows = [{"experiment": "a", "trustworthiness": 0.8}, {"experiment": "b", "trustworthiness": 0.9}]
     >>> best_experiments([row | done for row in rows])
     ('trustworthiness', {'b'})
-    >>> rows[1]["correlation_sum_low"] = 0.3
+    >>> rows[1] |= {"correlation_sum": 0.4, "correlation_sum_low": 0.3, "pca_correlation_sum": 0.01}
     >>> best_experiments([row | done for row in rows])
     ('trustworthiness', {'a'})
     """
@@ -121,9 +121,17 @@ def best_experiments(rows: Sequence[Row]) -> tuple[str, set[str]]:
     measure = next((name for name in BEST_BY if done and all(is_known(row.get(name)) for row in done)), "")
     if not measure or len(done) < 2:
         return "", set()
-    compared = [row for row in done if (row.get("correlation_sum_low") or 0.0) <= CROWDED] or done
+    compared = [row for row in done if not _is_dots(row)] or done
     highest = max(row[measure] for row in compared)
     return measure, {row["experiment"] for row in compared if row[measure] == highest}
+
+
+def _is_dots(row: Row) -> bool:
+    """Whether the picture shows many points at few places, and principal components spread them."""
+    low, value, in_pca = (row.get(name) for name in ("correlation_sum_low", "correlation_sum", "pca_correlation_sum"))
+    if not (is_known(low) and is_known(value) and is_known(in_pca)):
+        return False
+    return low > CROWDED and in_pca < SPREAD_SHARE * value
 
 
 def _shown(value: object) -> str:
