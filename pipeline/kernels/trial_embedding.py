@@ -3,7 +3,7 @@
 The variances of neighbourhoods (``factors.choose_reg``) measure the noise, but not its effect on an embedding: a noisy
 sphere needs a larger `reg` than a Swiss roll with the same noise. Daza-Santacoloma et al. 2010
 (Neurocomputing 73) choose `reg` by the quality of the result as well. A sample has larger neighbourhoods than all
-points, so no trial is made if all points have noise and the sample has less.
+points, so no trial is made if all points have noise and the sample has less (``choose_by_trial``).
 """
 
 from dataclasses import replace

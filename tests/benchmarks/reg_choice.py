@@ -87,17 +87,18 @@ def shared(name: str, n: int) -> Data:
 
 def data_sets(n: int) -> dict[str, Callable[[], Data]]:
     sets: dict[str, Callable[[], Data]] = {}
+    dense = max(n, 30_000)
     for name in ("swiss_roll", "s_curve", "spiral_3d", "punctured_sphere", "elliptic_paraboloid", "cusp", "sheet"):
         for noise in (0.0, 0.02):
             sets[name + f", noise {noise:g}" * bool(noise)] = lambda name=name, noise=noise: surface(name, n, noise)
     sets |= {
         "swiss_roll, noise 0.1": lambda: surface("swiss_roll", n, 0.1),
         "swiss_roll in 30 d, noise 0.05": lambda: surface("swiss_roll", n, 0.05, 30),
-        "dense sheet in 10 d": lambda: surface("sheet", n, 0.003, 10),
-        "dense s_curve in 10 d": lambda: surface("s_curve", n, 0.003, 10),
-        "dense swiss_roll in 10 d": lambda: surface("swiss_roll", n, 0.004, 10),
-        "dense elliptic_paraboloid in 6 d": lambda: surface("elliptic_paraboloid", n, 0.006, 6),
-        "dense punctured_sphere in 6 d": lambda: surface("punctured_sphere", n, 0.005, 6),
+        "dense sheet in 10 d": lambda: surface("sheet", dense, 0.003, 10),
+        "dense s_curve in 10 d": lambda: surface("s_curve", dense, 0.003, 10),
+        "dense swiss_roll in 10 d": lambda: surface("swiss_roll", dense, 0.004, 10),
+        "dense elliptic_paraboloid in 6 d": lambda: surface("elliptic_paraboloid", dense, 0.006, 6),
+        "dense punctured_sphere in 6 d": lambda: surface("punctured_sphere", dense, 0.005, 6),
         "punctured_sphere in 10 d, noise 0.2": lambda: surface("punctured_sphere", n, 0.2, 10),
         "3 blobs in 5 d": lambda: blobs(n, 3, 5, 1.5),
         "6 blobs in 10 d": lambda: blobs(n, 6, 10, 1.0),

@@ -36,14 +36,14 @@ class TimeLimit:
 
 
 OVERESTIMATE = 20
-"""Estimates from pieces are at most this many times the exact seconds."""
+"""No estimate from pieces was more than 13 times the exact seconds (``costs``); a twentieth counts as a lower bound."""
 
 
 class LongFactorization(Exception):
     """The factor fits, but takes longer than ``Problem.time_limit`` allows.
 
-    ``seconds`` is the predicted time, an estimate if its matrix was not analysed. ``least_seconds`` are sure: a method
-    that needs fewer is faster, without an analysis. That of 341,479 word vectors takes 80 s and 10 GiB.
+    ``seconds`` is the predicted time, an estimate if its matrix was not analysed. A method that needs fewer than
+    ``least_seconds`` is faster, so no analysis is needed, which takes 80 s and 10 GiB for 341,479 word vectors.
     """
 
     def __init__(self, name: str, seconds: float, *, is_estimate: bool = False) -> None:
