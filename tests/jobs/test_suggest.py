@@ -24,7 +24,9 @@ from lle.jobs import suggest_search, suggest_trials
 from lle.jobs.suggest import _why_low, _why_method, _why_not_best, suggest
 from lle.jobs.suggest_search import Search, best_method, choose
 from lle.jobs.suggest_trials import Trial, Trials
+from lle.kernels.factors.choose_reg import reg_of_lists
 from lle.kernels.manifolds import sample
+from lle.kernels.neighbors.knn import exact_neighbors
 from lle.kernels.quality.sample_quality import Scores
 from tests.support.points import swiss_roll
 from tests.support.seeds import seeds
@@ -210,6 +212,13 @@ def test_suggest_measures_a_sample_with_the_reg_that_it_needs(tmp_path, few_tria
     found = suggest(Config.model_validate({"input": source, "output": {"store": str(tmp_path / "run.zarr")}}), 1000)
     assert found["suggested"]["eigensolver.n_components"] == 2
     assert any(reason.startswith("reg auto: it is 0.001 for the sample: noise is 0.0") for reason in found["reasons"])
+
+
+def test_reg_comes_from_the_neighbours_of_a_trial_only(tmp_path, make_config):
+    points = noisy_sheet(400, np.random.default_rng(45))
+    trials = Trials(points, np.arange(400), None, make_config(tmp_path, points), 40, 400, lambda text: None)
+    near = exact_neighbors(points, np.arange(400), points, np.arange(400), 12).ids
+    assert trials.local_reg(12, 2) == reg_of_lists(points, points, near, 2)
 
 
 def closed_curve(n, rng):
