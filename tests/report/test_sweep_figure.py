@@ -17,7 +17,7 @@ from lle.report.column import Column
 from lle.report.figure_style import COLOR_MAP, DARK_MAP, INK, ON_DARK, PAPER, Pair
 from lle.report.point_colors import color_points, common_key
 from lle.report.sweep_figure import Cell, choose_grid, draw_contact_sheet
-from lle.report.sweep_page import render_sweep
+from lle.report.sweep_page import best_experiments, render_sweep
 
 N_POINTS = 200
 
@@ -187,3 +187,18 @@ class TestKey:
         assert (key.lowest, key.highest) == (0, N_POINTS - 2)
         assert len(np.unique(colors[1::2], axis=0)) == 1
         assert color_points(Column("color", "x", values * np.nan), np.arange(N_POINTS))[1] is None
+
+
+@pytest.mark.parametrize(
+    ("low", "in_pca", "best"),
+    [(0.3, 0.09, "faithful"), (0.3, 0.11, "dots"), (0.25, 0.09, "dots"), (np.nan, 0.09, "dots"), (None, None, "dots")],
+)
+def test_a_picture_of_dots_is_not_the_best_if_principal_components_spread_them(low, in_pca, best):
+    sums = {"correlation_sum": 0.4, "correlation_sum_low": low, "pca_correlation_sum": in_pca}
+    rows = [
+        {"experiment": "faithful", "state": "done", "trustworthiness": 0.9},
+        {"experiment": "dots", "state": "done", "trustworthiness": 0.95, **sums},
+    ]
+    assert best_experiments(rows) == ("trustworthiness", {best})
+    both = [{**row, **sums} for row in rows]
+    assert best_experiments(both) == ("trustworthiness", {"dots"}), "all are dots"
