@@ -44,8 +44,8 @@ class Weights(Model):
     reg: Annotated[Float, Field(gt=0)] | Literal["auto"] = Field(
         "auto",
         description="regularisation of the local Gram matrices, for lle and modified; auto: a value "
-        "from 1e-3 to 1, by the noise in neighbourhoods and trial embeddings of a sample; for dense points with noise "
-        "larger with embedding.coordinates: independent",
+        "from 1e-3 to 1, by the noise in neighbourhoods and trial embeddings of a sample; embedding.coordinates: "
+        "independent allows a larger value for dense points with noise",
     )
     rule: Literal["trace", "absolute", "when_needed"] = Field(
         "trace",

@@ -20,8 +20,7 @@ from ..inputs.suspect_columns import read_windows
 from .new_rows import TABLES, open_section
 
 FILL_GAPS = (
-    "fill the gaps in the file first, for example with the median of each column, or remove the rows that have most of "
-    "them"
+    "fill the gaps in the file first, for example with the median of each column, or remove the rows with the most gaps"
 )
 TEXT_TO_NUMBERS = (
     "write numbers as numbers, not as text, and without signs, units and separators; of categories, make columns of 0 "

@@ -74,8 +74,8 @@ def suggest(config: Config, sample: int | None, watch: Watch = lambda text: None
         "n_rows": sampled.n_rows,
         "n_features": sampled.points.shape[1],
         "sample": search.n_sampled,
-        "queries": len(sampled.lists.ids),
         "pieces": search.n_pieces,
+        "queries": len(sampled.lists.ids),
         "stretch": stretch,
         "dimension": {
             "two_nearest": None if nearest is None else nearest._asdict(),

@@ -107,7 +107,7 @@ def render_sweep(
 def best_experiments(rows: Sequence[Row]) -> tuple[str, set[str]]:
     """The measure by which finished experiments are compared, and those with its highest value; "" without a measure.
 
-    Pictures of a few dots, of which their reports warn, are left out unless all are such.
+    Pictures of a few dots, about which their reports warn, come last.
 
     >>> done = {"state": "done"}
     >>> rows = [{"experiment": "a", "trustworthiness": 0.8}, {"experiment": "b", "trustworthiness": 0.9}]

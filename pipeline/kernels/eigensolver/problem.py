@@ -42,8 +42,8 @@ OVERESTIMATE = 20
 class LongFactorization(Exception):
     """The factor fits, but takes longer than ``Problem.time_limit`` allows.
 
-    ``seconds`` is the predicted time, an estimate if its matrix was not analysed. A method that needs fewer than
-    ``least_seconds`` is faster, so no analysis is needed, which takes 80 s and 10 GiB for 341,479 word vectors.
+    ``seconds`` is the predicted time, an estimate if its matrix was not analysed. A method that needs less than
+    ``least_seconds`` is faster, so there is no need for the analysis, which can take longer than that method.
     """
 
     def __init__(self, name: str, seconds: float, *, is_estimate: bool = False) -> None:

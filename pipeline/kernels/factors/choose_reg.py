@@ -216,8 +216,8 @@ def choose_by_trial(
 ) -> RegChoice:
     """The value of SAMPLE_REGS or WHOLE_REGS whose embedding keeps neighbours best; that of `local` without a trial.
 
-    There is no trial with a sample of less noise, which would choose too small a value, if all points have noise of
-    BLURRED_NOISE or coordinates are independent.
+    A sample with less noise would choose too small a value. Then there is no trial if the noise of all points is
+    BLURRED_NOISE or more, or if coordinates are independent.
 
     Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, else the largest one. For a sample with
     more noise it is the largest within NOISY_LOSS and, if possible, within SURFACE_REG_LOSS of SURFACE_REG. Below
