@@ -3,10 +3,13 @@
 The variances of neighbourhoods (``factors.choose_reg``) measure the noise, but not its effect on an embedding: a noisy
 sphere needs a larger `reg` than a Swiss roll with the same noise. Daza-Santacoloma et al. 2010
 (Neurocomputing 73) choose `reg` by the quality of the result as well. A sample has larger neighbourhoods than all
-points, so no trial is made if all points have noise and the sample has less (``choose_by_trial``).
+points. So patches of neighbouring points are embedded beside it, and no trial is made if all points have noise and the
+sample has less (``choose_by_trial``).
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -41,6 +44,11 @@ Of 5,000 to 14,000 points, samples of a quarter and of a half gave equally good 
 or the best of three samples: with a small `reg` the trustworthiness varies by 0.03 between samples, and between a
 sample and all points: a single link between two turns of a roll in one of them changes it."""
 
+PATCHES, PATCH_POINTS = 6, 1000
+"""Patches beside a sample, and points of each: the nearest ones of a sampled point, at the density of all points. They
+show what a sample hides: rows of a time series are nearest to the rows before and after them, and rounded numbers form
+a lattice."""
+
 TRIAL_WORK = 4 * 10**9
 """Bound on n^2 d, the work of the exact search among n points with d features."""
 
@@ -70,6 +78,10 @@ def largest_trial(n_features: int, is_simple: bool = False) -> int:
     return int(min(most, (TRIAL_WORK / n_features) ** 0.5))
 
 
+def patch_points(n_features: int) -> int:
+    return min(PATCH_POINTS, largest_trial(n_features) // 4)
+
+
 def trial_points(n_points: int, n_features: int, is_simple: bool) -> int:
     """Points of a trial: all of them, or a sample if they are more than ``largest_trial``.
 
@@ -93,6 +105,7 @@ def reg_by_trial(
     lists: NeighborLists | None = None,
     connects: bool = False,
     is_independent: bool = False,
+    patches: Callable[[], Iterable[Float64]] = tuple,
 ) -> RegChoice:
     """`reg` for all points by a trial with a sample (n, d) of them, or that of `local` without a trial.
 
@@ -106,29 +119,56 @@ def reg_by_trial(
         lists: the neighbours of each point among them, -1 in empty slots; None: k are searched.
         connects: pieces of the searched graph are joined (`graph.components: connect`); else the largest is embedded.
         is_independent: see ``choose_by_trial``.
+        patches: returns patches (s, d) of all points. The trustworthiness of the sample and the mean of theirs have the
+            same weight.
     """
     fewest = max(0 if is_whole else MIN_POINTS, 4 * k, 4 * n_components)
-    inside = every = np.arange(len(points))
+    inside = np.arange(len(points))
     if len(points) >= fewest:
         if lists is None:
-            lists = exact_neighbors(points, every, points, every, k)
+            lists = _searched(points, k)
             lists = joined_lists(points, lists) if connects else lists
         inside, lists = largest_component(lists)
     if len(inside) < fewest or lists is None:
         return replace(local, no_trial="few points", trial_points=len(inside))
     component = points[inside]
     sample = None if is_whole else reg_of_lists(component, component, lists.ids, n_components)
-    repaired, quality = repaired_lists(lists, len(inside)), SampleQuality(component, k, MEASURED_POINTS)
+    of_sample = _trial(component, lists, k, n_components, rule, MEASURED_POINTS)
+
+    @cache
+    def of_patches() -> list[Callable[[float], float]]:
+        pieces = [(patch, *largest_component(_searched(patch, k))) for patch in patches()]
+        enough = [(patch[within], near) for patch, within, near in pieces if len(within) >= fewest]
+        return [_trial(piece, near, k, n_components, rule, MEASURED_POINTS // 2) for piece, near in enough]
+
+    def trustworthiness(reg: float) -> float:
+        found = [value for trial in of_patches() if np.isfinite(value := trial(reg))]
+        return (of_sample(reg) + float(np.mean(found))) / 2 if found else of_sample(reg)
+
+    chosen = choose_by_trial(local, sample, trustworthiness, len(inside), is_whole, is_independent)
+    return replace(chosen, has_patches=bool(chosen.tried and of_patches()))
+
+
+def _searched(points: Float64, k: int) -> NeighborLists:
+    every = np.arange(len(points))
+    return exact_neighbors(points, every, points, every, k)
+
+
+def _trial(
+    points: Float64, lists: NeighborLists, k: int, n_components: int, rule: str, n_measured: int
+) -> Callable[[float], float]:
+    """The trustworthiness of an embedding of the points (n, d) with a value of `reg`; NaN if it fails."""
+    repaired, quality = repaired_lists(lists, len(points)), SampleQuality(points, k, n_measured)
     analyses = OneAnalysis()
 
     def trustworthiness(reg: float) -> float:
         try:
-            embedding = embed_in_memory("lle", component, repaired, n_components, reg, rule, analyses)
+            embedding = embed_in_memory("lle", points, repaired, n_components, reg, rule, analyses)
         except LleError:
             return np.nan
         return float(quality.trustworthiness(embedding).mean())
 
-    return choose_by_trial(local, sample, trustworthiness, len(inside), is_whole, is_independent)
+    return trustworthiness
 
 
 def joined_lists(points: Float64, lists: NeighborLists) -> NeighborLists:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from ..config.models import Config
-from ..core.arrays import Int64
+from ..core.arrays import Float64, Int64
 from ..core.methods import METHODS
 from ..engine import current_config, task_costs
 from ..engine.checkpoint import finished_blocks
@@ -15,8 +15,8 @@ from ..engine.plan_sizes import SURFACE_FEATURES
 from ..engine.step import Json, Report, Step, Work, task
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, WHOLE_REGS, RegChoice, reg_of_lists
-from ..kernels.neighbors.knn import NeighborLists
-from ..kernels.trial_embedding import few_dimensions, reg_by_trial, trial_points
+from ..kernels.neighbors.knn import NO_POINT, NeighborLists, brute_neighbors, empty_lists, select_nearest
+from ..kernels.trial_embedding import PATCHES, few_dimensions, patch_points, reg_by_trial, trial_points
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -27,6 +27,8 @@ SAMPLE_POINTS = (50, 1000)
 SAMPLE_BYTES = 64 * 2**20
 TRIAL_POINT_BYTES = 48 * 2**10
 """For a point of the trial: a third in the eigensolver, the rest for its distances to the measured points, twice."""
+PATCH_POINT_BYTES = 16 * 2**10
+"""For a point of a patch: twice its distances to the measured ones."""
 NOT_CHOSEN_YET = 0.0
 """Value of reg in plans."""
 
@@ -54,9 +56,11 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
     has_trial = config.method == "lle"
     # At most: whether the points have few dimensions is measured later.
     trial = trial_points(layout.n_points, d, is_simple=True) if has_trial else 0
+    in_patches = PATCHES * patch_points(d) if layout.n_points > trial > 0 else 0
     n_bytes = task_costs.TASK_BYTES + blocks.size * (3 * row + 16 * layout.k_max + 64) + 6 * BATCH_BYTES
     n_bytes += sample * (layout.k_max + 1) * (2 * row + 48)
-    n_bytes += trial * (4 * row + 64 * layout.k_max + TRIAL_POINT_BYTES)
+    n_bytes += (trial + in_patches) * (4 * row + 64 * layout.k_max) + trial * TRIAL_POINT_BYTES
+    n_bytes += in_patches * PATCH_POINT_BYTES
     rule, connects = config.weights.rule, config.graph.components == "connect"
     is_independent = config.embedding.coordinates == "independent"
     expected = ChosenReg(NOT_CHOSEN_YET, 0.0, 0.0, m, 0)
@@ -76,10 +80,12 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
         choose,
         1,
         n_bytes,
-        version=9,
+        version=10,
         expected=lambda b: expected,
         is_measurement=True,
-        work=Work(3e-7 * layout.n_points + trial * (3e-5 if d <= SURFACE_FEATURES else 2.8e-4 + 7e-7 * d)),
+        work=Work(
+            3e-7 * layout.n_points + (trial + in_patches) * (3e-5 if d <= SURFACE_FEATURES else 2.8e-4 + 7e-7 * d)
+        ),
     )
     return chosen.reg
 
@@ -117,8 +123,12 @@ def choose_from_sample(
         points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)
         is_whole = trial == blocks.n
         lists = _stored_lists(store, order) if is_whole else None
+
+        def patches() -> list[Float64]:
+            return [] if is_whole else _patches(store, points[:PATCHES], patch_points(points.shape[1]))
+
         chosen = reg_by_trial(
-            points, chosen, n_neighbors, n_components, rule, is_whole, lists, connects, is_independent
+            points, chosen, n_neighbors, n_components, rule, is_whole, lists, connects, is_independent, patches
         )
     else:
         chosen = replace(chosen, no_trial="method")
@@ -130,6 +140,23 @@ def _stored_lists(store: Store, order: Int64) -> NeighborLists:
     ids = store.read_all(array_specs.NEIGHBOR_INDICES.name)[order].astype(np.int64)
     distances = store.read_all(array_specs.NEIGHBOR_DISTANCES.name)[order]
     return NeighborLists(np.where(ids >= 0, np.argsort(order)[ids], -1), distances.astype(np.float64))
+
+
+def _patches(store: Store, centers: Float64, n_points: int) -> list[Float64]:
+    """The points (s, d) around each center (c, d), in the order of their values.
+
+    They are nearer than the n_points-th nearest one, so they do not depend on the order of equally far points.
+    """
+    no_ids = np.full(len(centers), NO_POINT)
+    lists = empty_lists(len(centers), n_points)
+    for start, block in store.in_blocks(array_specs.POINTS.name):
+        in_block = brute_neighbors(centers, no_ids, block, np.arange(start, start + len(block)), n_points)
+        ids, distances = (np.hstack(pair) for pair in zip(lists, in_block, strict=True))
+        lists = select_nearest(ids, distances, no_ids, n_points)
+    inside = lists.distances < lists.distances[:, -1:]
+    rows = [np.sort(ids[within]) for ids, within in zip(lists.ids, inside, strict=True)]
+    patches = [store.gather(array_specs.POINTS.name, ids).astype(np.float64) for ids in rows]
+    return [patch[np.lexsort(patch.T)] for patch in patches]
 
 
 def _points_with_smallest_hashes(store: Store, sample: int) -> tuple[Int64, Int64]:

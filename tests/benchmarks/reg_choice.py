@@ -64,6 +64,20 @@ def images(n: int, noise: float) -> Data:
     return np.exp(-((along / 0.5) ** 2) - (across / 0.25) ** 2).reshape(n, -1) + noise * rng.normal(size=(n, 256)), None
 
 
+def orbit(n: int) -> Data:
+    """An orbit of the Lorenz equations in short steps: the nearest rows are those before and after."""
+    point, rows = np.array([1.0, 1.0, 20.0]), np.empty((n, 3))
+    for row in range(n):
+        middle = point + 0.001 * _slope(point)
+        point = rows[row] = point + 0.002 * _slope(middle)
+    return rows, None
+
+
+def _slope(point: Array) -> Array:
+    x, y, z = point
+    return np.array([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z])
+
+
 def bundled(loader: Callable[[], Any]) -> Data:
     dataset = loader()
     return (dataset.data - dataset.data.mean(0)) / np.where(
@@ -99,6 +113,7 @@ def data_sets(n: int) -> dict[str, Callable[[], Data]]:
         "dense swiss_roll in 10 d": lambda: surface("swiss_roll", dense, 0.004, 10),
         "dense elliptic_paraboloid in 6 d": lambda: surface("elliptic_paraboloid", dense, 0.006, 6),
         "dense punctured_sphere in 6 d": lambda: surface("punctured_sphere", dense, 0.005, 6),
+        "orbit": lambda: orbit(dense),
         "punctured_sphere in 10 d, noise 0.2": lambda: surface("punctured_sphere", n, 0.2, 10),
         "3 blobs in 5 d": lambda: blobs(n, 3, 5, 1.5),
         "6 blobs in 10 d": lambda: blobs(n, 6, 10, 1.0),

@@ -24,7 +24,7 @@ from lle.jobs import run_stages
 from lle.jobs.layout import layout_of
 from lle.kernels.batches import BATCH_BYTES
 from lle.kernels.neighbors.cells import TREE_FEATURES
-from lle.linalg.reg_step import TRIAL_POINT_BYTES
+from lle.linalg.reg_step import PATCH_POINT_BYTES, TRIAL_POINT_BYTES
 from lle.stages.embed_new import Fit, Job, calibrate_step, embed_step
 from lle.stages.ingest import open_input
 from lle.stages.laplacian_factors import BATCH_LINKS
@@ -74,7 +74,9 @@ PLANNED = {
     ("lle", "solve_weights.choose_reg"): 1009 * (168 + 176 + 64)
     + 6 * BATCH_BYTES
     + 1000 * 12 * (112 + 48)
-    + 2501 * (224 + 704 + TRIAL_POINT_BYTES),
+    + (2501 + 6000) * (224 + 704)
+    + 2501 * TRIAL_POINT_BYTES
+    + 6000 * PATCH_POINT_BYTES,
     ("lle", "solve_weights.solve"): RECEIVED + 1009 * 528,
     ("laplacian", "local_factors.measure_links"): 1009 * 528,
     ("laplacian", "local_factors.edges"): 5 * 1009 * (44 + 40)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.manifold import LocallyLinearEmbedding, trustworthiness
 
+from lle.core.errors import LleError
 from lle.kernels import trial_embedding
 from lle.kernels.factors import choose_reg
 from lle.kernels.factors.choose_reg import SURFACE_REG, RegChoice
@@ -131,6 +132,36 @@ def test_sample_with_less_noise_is_not_embedded(monkeypatch):
     monkeypatch.setattr(trial_embedding, "embed_in_memory", None)
     local = RegChoice(SURFACE_REG, 0.9, 0.0, M, 900)
     assert reg_by_trial(swiss_roll(900, np.random.default_rng(5)), local, K, M, "trace").no_trial == "less noise"
+
+
+def test_sample_and_patches_have_the_same_weight():
+    """A patch whose largest piece is too small for a trial does not count."""
+    rng, local = np.random.default_rng(11), RegChoice(SURFACE_REG, 0.5, 0.4, M, 900)
+    sample, *patches = (rng.normal(size=(n, 8)) for n in (500, 300, 400))
+    alone = [reg_by_trial(points, local, K, M, "trace") for points in (sample, *patches)]
+    values = np.array([[value for _, value in choice.tried] for choice in alone])
+    in_pieces = rng.normal(size=(180, 8)) + 500.0 * (np.arange(180) < 90)[:, None]
+    both = reg_by_trial(sample, local, K, M, "trace", patches=lambda: [*patches, in_pieces])
+    np.testing.assert_allclose([value for _, value in both.tried], (values[0] + values[1:].mean(axis=0)) / 2)
+    assert both.reason.partition("; ")[2].startswith(
+        "500 points and patches of neighbouring points embedded with 0.001"
+    )
+    assert not alone[0].has_patches
+    assert reg_by_trial(sample, local, K, M, "trace", patches=lambda: [in_pieces]) == alone[0]
+
+
+def test_patch_that_cannot_be_embedded_does_not_count(monkeypatch):
+    rng = np.random.default_rng(12)
+    points, patch = swiss_roll(400, rng), swiss_roll(300, rng)
+    expected, embed = reg_by_trial(points, LOCAL, K, M, "trace").tried, trial_embedding.embed_in_memory
+
+    def fails_for_the_patch(method, rows, *arguments):
+        if len(rows) == 300:
+            raise LleError("")
+        return embed(method, rows, *arguments)
+
+    monkeypatch.setattr(trial_embedding, "embed_in_memory", fails_for_the_patch)
+    assert reg_by_trial(points, LOCAL, K, M, "trace", patches=lambda: [patch]).tried == expected
 
 
 def test_given_lists_replace_the_search(monkeypatch):

@@ -16,7 +16,7 @@ from lle.engine import checkpoint
 from lle.jobs.suggest import suggest
 from lle.kernels.factors.choose_reg import DENSE_REG, NOISY_REG, SURFACE_REG, WHOLE_REGS
 from lle.kernels.neighbors.duplicates import row_hashes
-from lle.linalg.reg_step import _points_with_smallest_hashes, reg_of_run
+from lle.linalg.reg_step import _patches, _points_with_smallest_hashes, reg_of_run
 from tests.support.points import swiss_roll
 
 pytestmark = pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
@@ -137,6 +137,9 @@ class Ingested:
         array = self.arrays[name]
         return ((start, array[start : start + self.size]) for start in range(0, len(array), self.size))
 
+    def gather(self, name, rows):
+        return self.arrays[name][rows]
+
 
 def test_sample_and_its_order_depend_on_the_values_of_rows_only():
     rng, samples = np.random.default_rng(43), []
@@ -151,8 +154,26 @@ def test_sample_and_its_order_depend_on_the_values_of_rows_only():
     assert len(np.unique(samples[0], axis=0)) == 300
 
 
+def test_patches_are_the_points_around_a_center_in_any_order_of_points():
+    """On a lattice many points are equally far from a center."""
+    rng = np.random.default_rng(44)
+    lattice = np.stack(np.meshgrid(*[np.arange(15.0)] * 3), axis=-1).reshape(-1, 3)
+    centers, found = lattice[[0, 1700]], []
+    for size in (4000, 300):
+        store = Ingested(lattice, size, rng)
+        store.arrays["points"] = rng.permutation(lattice).astype(np.float32)
+        found.append(_patches(store, centers, 200))
+    for center, one, other in zip(centers, *found, strict=True):
+        np.testing.assert_array_equal(one, other)
+        radius = np.linalg.norm(one - center, axis=1).max()
+        assert len(one) == (np.linalg.norm(lattice - center, axis=1) <= radius).sum()
+        assert 150 < len(one) < 200
+    [everything] = _patches(store, centers[:1], 10_000)
+    assert len(everything) == len(lattice)
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("largest", [4000, 300])
+@pytest.mark.parametrize("largest", [4000, 440])
 def test_choice_does_not_depend_on_the_order_of_rows(monkeypatch, largest):
     """With a trial of all points, and with one of a sample."""
     for bound in ("TRIAL_POINTS", "WHOLE_POINTS"):
@@ -164,6 +185,7 @@ def test_choice_does_not_depend_on_the_order_of_rows(monkeypatch, largest):
         choices.append(LocallyLinearEmbedding(n_neighbors=K, config=fast).fit(rng.permutation(points)).metrics_["reg"])
     assert choices[0] == choices[1]
     assert "embedded" in choices[0]["reason"]
+    assert ("patches" in choices[0]["reason"]) == (largest == 440)
 
 
 def test_equal_choice_reuses_all_results(tmp_path, make_config, run_stages):

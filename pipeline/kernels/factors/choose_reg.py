@@ -102,6 +102,8 @@ class RegChoice:
     no_trial: NoTrial | None = None
     failed: Sequence[float] = ()
     """Values of the trial that could not be embedded."""
+    has_patches: bool = False
+    """Whether patches of neighbouring points were embedded beside a sample; `tried` has the mean of both."""
 
     @property
     def reason(self) -> str:
@@ -119,7 +121,8 @@ class RegChoice:
             names = ", ".join(f"{reg:g}" for reg, _ in self.tried)
             values = ", ".join(f"{value:.3f}" for _, value in self.tried)
             failed = f"; the trial with {', '.join(f'{reg:g}' for reg in self.failed)} failed" if self.failed else ""
-            return f"{reason}; {n_points} embedded with {names} have trustworthiness {values}{failed}"
+            beside = " and patches of neighbouring points" * self.has_patches
+            return f"{reason}; {n_points}{beside} embedded with {names} have trustworthiness {values}{failed}"
         if self.no_trial is None:
             return reason
         causes: dict[NoTrial, str] = {
@@ -251,12 +254,13 @@ def choose_by_trial(
     if not tried.any():
         return replace(local, no_trial="failed")
     best = quality[tried].max()
-    if is_whole or not is_noisy:
-        good = quality >= best - SURFACE_LOSS
-    else:
-        good = quality >= (1 - NOISY_LOSS) * best
-        better = good & (quality >= (1 - SURFACE_REG_LOSS) * quality[0]) & (regs > SURFACE_REG)
-        good = better if better.any() else good
+    good = quality >= best - SURFACE_LOSS
+    if not is_whole:
+        above = regs > SURFACE_REG
+        if is_noisy:
+            good = quality >= (1 - NOISY_LOSS) * best
+            above &= quality >= (1 - SURFACE_REG_LOSS) * quality[0]
+        good = good & above if (good & above).any() else good
     chosen = np.flatnonzero(good)[-1 if is_noisy else 0]
     values = list(zip(regs[tried].tolist(), quality[tried].tolist(), strict=True))
     failed = regs[: position + 1][~tried[: position + 1]].tolist()
