@@ -25,11 +25,12 @@ LEAST_CYCLES, SOLVED, LOCALISED = 3, 1e-2, 3.0
 times ||C rhs||. One more cycle follows. Errors at a few points are a small share of the norm, but limit the next steps:
 LOCALISED bounds a single entry, relative to the mean entry of C rhs. On large cubes of three dimensions a smaller bound
 makes a step hardly longer, and the errors fall several times as far in it."""
-LEFT_ERROR, LEFT_SOLVES, MOST_LEFT_SOLVES, DIVERGED, CROSSED_ERROR = 1e-3, 4, 60, 1e2, 0.1
+LEFT_ERROR, LEFT_SOLVES, MOST_LEFT_SOLVES, DIVERGED, FAR_ERROR = 1e-3, 4, 60, 1e2, 0.1
 """The left null vector must reach the error LEFT_ERROR in at most MOST_LEFT_SOLVES solves. Its error is the correction
 that the next solve would make, if corrections go on to fall as between the last two. After LEFT_SOLVES, three solves
-must halve the corrections. One above DIVERGED ends the solves. If they end with one above CROSSED_ERROR, the spectrum
-of A probably lies on both sides of zero."""
+must halve the corrections. One above DIVERGED ends the solves. They end with one above FAR_ERROR if the spectrum of
+A lies on both sides of zero, or if groups of points have nearly all their weights among themselves: the shares of these
+groups in the left null vector are then nearly undetermined."""
 ROUGH, PROBE_COLUMNS = 0.05, 8
 """If a second solve with A, for the residual of the first in float64, changes solutions for random right-hand sides by
 more than this share, each solve with A is repeated so. On large surfaces the lowest singular value of A is near the
@@ -141,8 +142,7 @@ class FactorMultigrid(_Solver):
     def prepare(self, most_cycles: int = MOST_CYCLES, width: int = PROBE_COLUMNS) -> None:
         """Also computes the left null vector of A, and probes the rounding errors with blocks of this width.
 
-        Raises MultigridError if the solves do not converge, for example if the spectrum of A lies on both sides of
-        zero.
+        Raises MultigridError if the solves do not converge (``FAR_ERROR``).
         """
         super().prepare(min(LEFT_CYCLES, most_cycles * width))
         self._left = self._left_null_vector()
@@ -209,10 +209,13 @@ class FactorMultigrid(_Solver):
                 return np.asarray(vector[:, 0] / length)
             if not last < DIVERGED or (n_solves >= LEFT_SOLVES and last > corrections[-4] / 2):
                 break
-        cause = "; the spectrum of I - W probably lies on both sides of zero" if last >= CROSSED_ERROR else ""
+        cause = (
+            "; the spectrum of I - W lies on both sides of zero, or groups of points have nearly all their weights "
+            "among themselves"
+        )
         raise MultigridError(
             "multigrid does not converge: the solves for the left null vector of I - W leave an error of "
-            f"{last:.0e}{cause}"
+            f"{last:.0e}{cause if last >= FAR_ERROR else ''}"
         )
 
 

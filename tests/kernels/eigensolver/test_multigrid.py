@@ -249,6 +249,22 @@ def test_a_spectrum_on_both_sides_of_zero_is_noticed():
         FactorMultigrid(shifted, X, 1).prepare()
 
 
+def test_groups_that_hardly_leave_themselves_are_noticed():
+    rng, X = np.random.default_rng(19), points("cube", 900, 19)
+    group = np.minimum(np.arange(900) // 30, 15)  # 15 groups of 30 points, and 450 others
+    leaving = np.append(np.geomspace(1e-1, 1e-7, 15), 0.05)[group]
+    W = np.zeros((900, 900))
+    for i in range(900):
+        inside = np.setdiff1d(np.flatnonzero(group == group[i]), i)
+        outside = np.flatnonzero((group == 15) != (group[i] == 15))
+        W[i, rng.choice(inside, 12, replace=False)] = (1 - leaving[i]) / 12
+        W[i, rng.choice(outside)] = leaving[i]
+    A = np.eye(900) - W
+    assert np.linalg.eigvals(A).real.min() > -1e-12
+    with pytest.raises(MultigridError, match="groups of points have nearly all their weights among themselves"):
+        FactorMultigrid(csr_array(A), X, 1).prepare()
+
+
 def test_another_method_is_used_where_multigrid_fails(monkeypatch):
     def fail(*arguments):
         raise MultigridError("multigrid does not converge")
