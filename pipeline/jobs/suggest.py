@@ -174,8 +174,8 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
     reasons = [f"n_components {search.n_components}: {search.why_components}"]
     if nearest is not None and search.gap.ratio < GAP and abs(search.likely.value - nearest.value) > 0.5:
         reasons.append(
-            f"the dimension depends on the scale: it is {nearest.value:.2f} at the two nearest neighbours. A "
-            f"higher value there means noise, a lower one means curvature or clusters at larger scales"
+            f"the dimension depends on the scale: it is {nearest.value:.2f} at the two nearest neighbours. A higher "
+            "value there means noise or rounded numbers, a lower one means curvature or clusters at larger scales"
         )
     if search.likely.value < TIGHT_GROUPS:
         reasons.append(

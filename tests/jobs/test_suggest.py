@@ -580,6 +580,13 @@ def test_coordinates_on_a_grid_have_suggestions_without_the_two_nearest(tmp_path
     assert "TwoNN none" in describe_suggestion({**found, "written": None}, tmp_path / "job.yaml")
 
 
+def test_rounded_numbers_are_named_as_a_cause_of_a_high_dimension(tmp_path, make_config, few_trials):
+    rows = np.random.default_rng(15).normal(size=(1000, 3))
+    found = suggest(make_config(tmp_path, np.unique(np.round(2 * rows), axis=0)), 400)
+    assert found["dimension"]["two_nearest"]["value"] > 4
+    assert any("noise or rounded numbers" in reason for reason in found["reasons"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shift", [1e-13, 1.0])
 def test_near_duplicates_are_named_as_the_cause_of_a_low_dimension(tmp_path, make_config, shift):
