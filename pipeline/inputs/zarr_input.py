@@ -97,8 +97,9 @@ class ZarrRows(Rows):
 
     @cached_property
     def _states(self) -> dict[str, list[object]]:
-        """Size and time of each file by its name in the array."""
-        return {name.removeprefix(f"{self._array.path}/"): state for name, *state in self._files}
+        """Size and time of each file by its name in the array; remote names begin with the array's path."""
+        prefix = "" if self._location.remote is None else f"{self._array.path}/"
+        return {name.removeprefix(prefix): state for name, *state in self._files}
 
     def remark(self) -> str:
         """Number of missing chunks. Zarr reads them as the fill value, whether never written or lost."""

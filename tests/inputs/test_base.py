@@ -62,6 +62,29 @@ def test_stamps_change_with_the_chunks_of_a_block_only(tmp_path, points, zarr_fo
     assert len(stamps()) == 6
 
 
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize(("name", "zarr_format"), [("c", 3), ("c/0", 3), ("0", 2)])
+def test_stamps_change_with_the_chunks_of_an_array_named_as_their_folder(
+    tmp_path, points, name, zarr_format, is_remote, monkeypatch
+):
+    url = str(tmp_path / "x.zarr")
+    group = zarr.open_group(str(tmp_path / "x.zarr"), mode="w", zarr_format=zarr_format)
+    encoding = {"name": "default" if zarr_format == 3 else "v2", "separator": "/"}
+    array = group.create_array(name, shape=(100, 2), chunks=(50, 2), dtype="f8", chunk_key_encoding=encoding)
+    array[:] = points
+    if is_remote:  # the same calls that an s3:// URL makes, on a store in a folder
+        store = pytest.importorskip("obstore.store")
+        monkeypatch.setattr(store, "from_url", lambda url, **options: store.LocalStore(tmp_path / "x.zarr"))
+        url = "s3://bucket/x.zarr"
+
+    def stamps():
+        return open_source("zarr", url=url, array=name).stamps(50)
+
+    stamps_before = stamps()
+    array[7] += 1.0
+    assert changed(stamps_before, stamps()) == [0]
+
+
 def test_temporary_file_of_a_writer_is_ignored(tmp_path, points):
     """The temporary file of a writer can vanish between listing and reading; here it is a broken link."""
     zarr.save(str(tmp_path / "x.zarr"), points)
