@@ -10,6 +10,7 @@ from ..core.arrays import Float64, Int64
 from ..core.errors import InputError
 from ..storage.bundles import Array
 from .base import Fingerprint, Source
+from .labels import Labels
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,7 +129,8 @@ class SampledRows(ChosenRows):
 
 
 def _matching(source: Source, where: float | str) -> Int64:
-    key = json.dumps([source.fingerprint(), where], sort_keys=True)
+    places = [part.where for part in source.labels.stack.parts] if isinstance(source.labels, Labels) else []
+    key = json.dumps([places, source.fingerprint(), where], sort_keys=True)  # a fingerprint has no folders
     if key not in _rows_by_key:
         names = source.label_names
         if names is not None and str(where) in names:

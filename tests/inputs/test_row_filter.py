@@ -1,5 +1,6 @@
 """input.where: the rows with one label as an input."""
 
+import os
 from itertools import pairwise
 
 import numpy as np
@@ -77,6 +78,16 @@ def test_only_the_last_chosen_rows_are_kept(labelled, monkeypatch):
     for where in (3, 5, 8, 3):
         open_source("npy", path=labelled[0], labels=labelled[1], columns=None, where=where)
         assert len(row_filter._rows_by_key) <= 2
+
+
+def test_labels_of_the_same_name_in_another_folder_choose_other_rows(labelled, tmp_path):
+    path, _, points, labels = labelled
+    for folder, stored in (("a", labels), ("b", labels[::-1])):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "y.npy", stored)
+        os.utime(tmp_path / folder / "y.npy", (1, 1))
+        source = open_source("npy", path=path, labels=str(tmp_path / folder / "y.npy"), columns=None, where=5)
+        np.testing.assert_array_equal(source.read(0, source.n_rows), points[stored == 5])
 
 
 @pytest.fixture(params=["csv", "parquet"])
