@@ -106,9 +106,10 @@ def input_section(X: Any, folder: Path, labels: object = None, ids: object = Non
         return dict(X)
     if is_zarr(X) and labels is None and type(X.store).__name__ == "LocalStore":
         return {"kind": "zarr", "url": str(Path(X.store.root).absolute() / X.path)}
-    section = {"kind": "npy", "path": _write(as_matrix(X), folder, "input")}
+    matrix = as_matrix(X)
+    section = {"kind": "npy", "path": _write(matrix, folder, "input")}
     if labels is not None:
-        section["labels"] = _write(_as_labels(labels, len(X)), folder, "labels")
+        section["labels"] = _write(_as_labels(labels, matrix.shape[0]), folder, "labels")
     if ids is not None:
         is_numbered = getattr(getattr(ids, "dtype", None), "kind", "O") in "iu"  # other ids are stored as text
         section["id"] = _write(np.asarray(ids) if is_numbered else _texts(ids), folder, "id")

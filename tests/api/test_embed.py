@@ -151,10 +151,12 @@ class TestArraysAsInput:
         assert not (tmp_path / "unused").exists()
         np.testing.assert_array_equal(embed(array, **QUICK), embed(roll, **QUICK))
 
-    def test_remote_zarr_array_is_copied_block_by_block(self, roll, tmp_path):
+    def test_remote_zarr_array_is_copied_block_by_block_with_its_labels(self, roll, tmp_path):
         array = zarr.create_array({}, shape=roll.shape, dtype="float64", chunks=(60, 3))
         array[:] = roll
-        np.testing.assert_array_equal(np.load(input_section(array, tmp_path)["path"]), roll)
+        section = input_section(array, tmp_path, labels=roll[:, 1])
+        np.testing.assert_array_equal(np.load(section["path"]), roll)
+        np.testing.assert_array_equal(np.load(section["labels"]), roll[:, 1])
 
     def test_missing_file_is_refused(self):
         with pytest.raises(ValueError, match=r"there is no file 'rows.csv'"):
