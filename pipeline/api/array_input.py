@@ -185,8 +185,8 @@ def row_blocks(X: Any) -> Iterator[npt.NDArray[np.generic]]:
 
 def _as_labels(labels: object, n_rows: int) -> npt.NDArray[np.generic]:
     array = as_vector(labels)
-    array = _texts(array) if array.dtype == object else array
-    if array.dtype.kind not in "biufUST":
+    array = _texts(array) if array.dtype.kind in "OT" else array  # .npy files hold neither
+    if array.dtype.kind not in "biufUS":
         raise InputError(
             f"labels: expected numbers or text, found dtype {array.dtype}; convert them, for instance to text"
         )

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from numpy.dtypes import StringDType
 from sklearn.datasets import make_s_curve
 from sklearn.impute import SimpleImputer
 
@@ -119,10 +120,19 @@ def test_lazy_tables_and_sections_are_refused():
     assert "found a dict; only embed and fit read an input section" in message_of(model.transform, {"kind": "npy"})
 
 
-def test_labels_of_other_types_are_refused_and_missing_ones_have_no_name(tmp_path):
+def test_labels_of_other_types_are_refused():
     with pytest.raises(ValueError, match=r"labels: expected numbers or text, found dtype datetime64"):
         embed(X, labels=pd.date_range("2026-01-01", periods=400), **QUICK)
-    texts = np.array(["a", "b", None, np.nan] * 100, object)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        np.array(["a", "b", None, np.nan] * 100, object),
+        np.array(["a", "b", "", None] * 100, StringDType(na_object=None)),
+    ],
+)
+def test_missing_labels_have_no_name(tmp_path, texts):
     embed(X, labels=texts, method="pca", store=str(tmp_path / "s.zarr"), **QUICK)
     label = open_run(str(tmp_path / "s.zarr")).columns()["label"]
     assert label.cat.categories.tolist() == ["a", "b"]
