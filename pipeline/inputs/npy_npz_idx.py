@@ -82,7 +82,7 @@ class SourceWithIds(FileSource):
     def _read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
         import pyarrow as pa  # few runs of arrays have ids
 
-        blocks = (block for _, block in self._ids.pieces(start, stop))
+        blocks = (block.astype(block.dtype.newbyteorder("=")) for _, block in self._ids.pieces(start, stop))
         parts = [pa.array(np.strings.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids) for ids in blocks]
         return pa.table([pa.chunked_array(parts)], list(names))
 

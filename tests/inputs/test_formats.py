@@ -305,6 +305,14 @@ def test_npz_of_other_zip_tools_is_read(tmp_path, data, compression):
     assert np.array_equal(open_source("npz", path=tmp_path / "x.npz").read(100, 300), data[0][100:300])
 
 
+@pytest.mark.parametrize("dtype", [">i8", "<i8", ">U3"])
+def test_ids_of_each_byte_order(tmp_path, dtype):
+    np.save(tmp_path / "x.npy", np.eye(4))
+    np.save(tmp_path / "id.npy", np.arange(4).astype(dtype))
+    source = open_source("npy", path=tmp_path / "x.npy", id=tmp_path / "id.npy")
+    assert list(map(int, source.read_columns(["id"], 1, 3)["id"].to_pylist())) == [1, 2]
+
+
 @pytest.mark.parametrize("dtype", IDX_CODES)
 def test_idx_dtypes(tmp_path, dtype):
     values = np.array([[1, 2], [3, 100]], dtype)
