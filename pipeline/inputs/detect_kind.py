@@ -1,5 +1,6 @@
 """The kind of an input from its name, and for local files without a known suffix from their first bytes."""
 
+import glob
 import gzip
 import json
 import os
@@ -120,7 +121,8 @@ def _in_folder(folder: Path) -> Detected:
         _unknown(sorted(f"{path.name}/" for path in shown), str(folder), cure)
     kinds = {(*_kinds(name), Path(name).suffix) for name in names}
     kind, _, suffix = kinds.pop() if len(kinds) == 1 else (None, (), "")
-    return Detected(kind or _unknown(names, str(folder)), str(folder / f"*{suffix}"))
+    rest = "[!_]*" if any(folder.glob(f"_*{suffix}")) else "*"  # a pattern leaves out hidden files by itself
+    return Detected(kind or _unknown(names, str(folder)), str(Path(glob.escape(str(folder))) / f"{rest}{suffix}"))
 
 
 def _unknown(names: Sequence[str], data: str, cure: str = "") -> str:

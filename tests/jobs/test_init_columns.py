@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lle.cli.commands import app
-from lle.inputs import csv_index
+from lle.inputs import csv_index, open_source
 from lle.inputs.propose_scale import propose_scale
 from tests.support.commands import refused
 from tests.support.first_configs import CLASSES, RNG, N, X, config_of, frame, write_table
@@ -449,3 +449,12 @@ def test_folder_and_pattern_of_parquet_files(tmp_path):
         config = config_of(tmp_path, str(data), f"{number}.yaml")
         assert config.input.path == str(tmp_path / "rows" / "*.parquet")
         assert config.output.store == "runs/rows.zarr"
+
+
+@pytest.mark.parametrize("others", [[], ["_tmp.parquet", ".hidden.parquet", "_SUCCESS"]])
+def test_files_of_a_folder_with_brackets_but_not_the_temporary_ones(tmp_path, others):
+    (tmp_path / "rows[1]").mkdir()
+    for name in ("a.parquet", *others):
+        write_table(tmp_path / "rows[1]" / name, frame())
+    section = config_of(tmp_path, str(tmp_path / "rows[1]")).input
+    assert open_source(section.kind, path=section.path).n_rows == N
