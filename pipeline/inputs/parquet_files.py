@@ -224,4 +224,5 @@ def _label_dtype(kind: pa.DataType, where: str) -> np.dtype[np.generic]:
             f"{where}: expected a label of numbers or text, found the type {entries}; convert it, or choose another"
         )
     is_real = pa.types.is_decimal(entries) or pa.types.is_floating(entries)
-    return np.dtype(object if name else np.float64 if is_real else np.int64)
+    number = np.float64 if is_real else np.uint64 if pa.types.is_uint64(entries) else np.int64
+    return np.dtype(object if name else number)

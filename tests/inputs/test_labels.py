@@ -80,6 +80,12 @@ class TestLabels:
         np.testing.assert_array_equal(np.concatenate(blocks), source.read_labels(0, 21))
         assert np.isfinite(source.read_labels(1, 21)).all()
 
+    def test_largest_whole_numbers_of_parquet_are_no_negative_labels(self, tmp_path):
+        path = write_frame(tmp_path / "x.parquet", np.eye(3), np.array([2**64 - 1, 0, 2**63], np.uint64))
+        source = open_source("parquet", path=path, label="label")
+        assert source.label_names == ("0", str(2**63), str(2**64 - 1))
+        assert source.read_labels(0, 3).tolist() == [2, 0, 1]
+
     @pytest.mark.parametrize("kind", ["csv", "parquet"])
     def test_text_column_with_gaps(self, tmp_path, kind):
         path = write_frame(tmp_path / f"x.{kind}", np.eye(4), ["oak", None, "ash", "oak, red"])
