@@ -1,5 +1,6 @@
 """Several files as one input: their rows in the order of the file names."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -60,7 +61,8 @@ class StackedRows:
                     f"{part.where}: expected {_family(first.dtype)} values ({first.dtype}) as in "
                     f"{first.where}, found {part.dtype}; convert the files to one dtype"
                 )
-        self._starts = np.cumsum([0] + [part.shape[0] for part in self.parts]).tolist()
+        # The callers refuse a single number, whose shape is ().
+        self._starts = np.cumsum([0] + [math.prod(part.shape[:1]) for part in self.parts]).tolist()
         self.n_rows: int = self._starts[-1]
 
     def shares(self, start: int, stop: int) -> Iterator[Share]:
