@@ -132,9 +132,11 @@ def _matching(source: Source, where: float | str) -> Int64:
     places = [part.where for part in source.labels.stack.parts] if isinstance(source.labels, Labels) else []
     key = json.dumps([places, source.fingerprint(), where], sort_keys=True)  # a fingerprint has no folders
     if key not in _rows_by_key:
-        names = source.label_names
-        if names is not None and str(where) in names:
-            code = float(names.index(str(where)))
+        names, name = source.label_names, str(where)
+        if names is not None and name not in names and isinstance(where, float) and where.is_integer():
+            name = str(int(where))  # 3.0 is the class "3"
+        if names is not None and name in names:
+            code = float(names.index(name))
         elif names is None and not isinstance(where, str):
             code = float(where)
         else:

@@ -24,7 +24,7 @@ def labelled(tmp_path):
 
 
 @pytest.mark.parametrize("window", [7, 4096])
-@pytest.mark.parametrize("where", [5, "5"])
+@pytest.mark.parametrize("where", [5, "5", 5.0])
 def test_rows_of_one_label_do_not_depend_on_the_blocks(labelled, monkeypatch, where, window):
     path, label_path, points, labels = labelled
     monkeypatch.setattr(row_filter, "WINDOW_ROWS", window)
