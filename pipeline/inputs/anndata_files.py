@@ -127,7 +127,7 @@ class AnnDataSource(FileSource):
     def column_types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """int64, uint64 or float64 for numbers, else text."""
         of_kind = {"i": pa.int64(), "u": pa.uint64(), "b": pa.float64(), "f": pa.float64()}
-        kinds = {name: _column(self._files[0], name).dtype.kind for name in names}
+        kinds = {name: _column(self._files[0], name).read(0, 0).dtype.kind for name in names}
         return {name: of_kind.get(kind, pa.string()) for name, kind in kinds.items()}
 
     def _columns_of_file(self, names: Sequence[str], number: int, low: int, high: int) -> pa.Table:
@@ -187,7 +187,9 @@ def _column(file: Container, label: str) -> Element:
                 f"{file.where}: {name} has the encoding {kind} of an old anndata; read the file with anndata and write "
                 f"it again"
             )
-        return Element(file, name, name + part, group[name + part].shape, _entries(element, 0, 0).dtype)
+        stored = group[name + ("/categories" if kind == "categorical" else part)]
+        # The entries of a column of integers are floats if one may be missing; it is of integers all the same.
+        return Element(file, name, name + part, group[name + part].shape, _values(stored, 0, 0).dtype)
 
 
 def _encoding(element: Any) -> str:

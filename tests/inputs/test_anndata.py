@@ -168,6 +168,29 @@ def test_unsigned_numbers_are_ids(path, tmp_path):
     assert source.read_columns(["key"], 2, 4)["key"].to_pylist() == [2**63 + 2, 2**63 + 3]
 
 
+@pytest.mark.parametrize("name", ["cells.h5ad", "cells.zarr"])
+def test_integers_that_may_be_missing_are_classes_and_ids(tmp_path, name):
+    path = tmp_path / name
+    root = h5py.File(path, "w") if name.endswith(".h5ad") else zarr.open_group(path, mode="w")
+    write_by_hand(root)
+    for encoding, parts in (
+        ("categorical", {"categories": np.array([7, 9]), "codes": np.arange(N) % 3 - 1}),
+        ("nullable-integer", {"values": np.array([4, 7, 9])[np.arange(N) % 3], "mask": np.arange(N) % 3 == 0}),
+    ):
+        column = root["obs"].create_group(encoding)
+        column.attrs.update({"encoding-type": encoding, "encoding-version": "0.1.0"})
+        for part, values in parts.items():
+            _put(column, part, values)
+    if isinstance(root, h5py.File):
+        root.close()
+    for encoding in ("categorical", "nullable-integer"):
+        source = open_source("anndata", path=str(path), label=encoding, id=encoding)
+        assert source.label_names == ("7", "9")
+        np.testing.assert_array_equal(source.read_labels(0, 6), [np.nan, 0, 1] * 2)
+        assert source.read_columns([encoding], 1, 3)[encoding].to_pylist() == [7, 9]
+        np.testing.assert_array_equal(source.read_columns([encoding], 0, 2)[encoding], [np.nan, 7])
+
+
 @pytest.mark.slow
 def test_exports_of_a_run_have_obs_names_as_ids(path, tmp_path):
     store = str(tmp_path / "run.zarr")
