@@ -122,13 +122,15 @@ class AnnDataSource(FileSource):
 
     def __init__(self, files: Sequence[Container], points: Sequence[Rows], labels: Sequence[Rows] | None) -> None:
         super().__init__(points, labels)
-        self._files = files
+        self._files, self._types = files, dict[str, pa.DataType]()
 
     def column_types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
-        """int64, uint64 or float64 for numbers, else text."""
+        """int64, uint64 or float64, which hold the numbers of every file, else text."""
         of_kind = {"i": pa.int64(), "u": pa.uint64(), "b": pa.float64(), "f": pa.float64()}
-        kinds = {name: _column(self._files[0], name).read(0, 0).dtype.kind for name in names}
-        return {name: of_kind.get(kind, pa.string()) for name, kind in kinds.items()}
+        for name in set(names) - self._types.keys():
+            dtypes = [_column(file, name).read(0, 0).dtype for file in self._files]
+            self._types[name] = of_kind.get(np.result_type(*dtypes).kind, pa.string())
+        return {name: self._types[name] for name in names}
 
     def _columns_of_file(self, names: Sequence[str], number: int, low: int, high: int) -> pa.Table:
         """Text is null where it is missing."""

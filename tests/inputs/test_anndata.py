@@ -157,6 +157,15 @@ def test_obs_names_and_columns_of_obs_are_ids(path):
         open_source("anndata", path=path, id="barcode")
 
 
+def test_whole_numbers_and_fractions_of_two_files_are_one_column(tmp_path):
+    for number, values in enumerate([np.arange(N), np.arange(N) + 0.5]):
+        with h5py.File(tmp_path / f"{number}.h5ad", "w") as file:
+            write_by_hand(file)
+            file["obs"].create_dataset("size", data=values)
+    source = open_source("anndata", path=f"{tmp_path}/*.h5ad", id="obs_names")
+    assert source.read_columns(["size"], N - 1, N + 1)["size"].to_pylist() == [N - 1, 0.5]
+
+
 def test_unsigned_numbers_are_ids(path, tmp_path):
     if not path.endswith(".h5ad"):
         pytest.skip("one format is enough")
