@@ -57,7 +57,7 @@ class Stored(ABC):
 
 
 class Source(Stored):
-    """An input of n_rows points with n_features numbers each, read by ranges of rows.
+    """An input of n_rows points with n_features numbers each, read by ranges of at least one row.
 
     dtype is the dtype of `read`: float32 if every stored value fits it exactly (float16, float32, bool and
     integers of 8 and 16 bits), float64 otherwise.

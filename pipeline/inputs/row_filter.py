@@ -53,20 +53,17 @@ class ChosenRows(Source):
         parts = [
             np.asarray(self._labelled.read_labels(low, high))[rows] for _, low, high, rows in self._windows(start, stop)
         ]
-        return np.concatenate(parts) if parts else np.empty((0, *([self.label_width] * (self.label_width > 1))))
+        return np.concatenate(parts)
 
     def column_types(self, names: Sequence[str]) -> "dict[str, pa.DataType]":
         return self._source.column_types(names)
 
     def _read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
-        parts = [
-            self._source.read_columns(names, low, high).take(rows) for _, low, high, rows in self._windows(start, stop)
-        ]
-        if not parts:
-            return self._source.read_columns(names, 0, 0)
-        import pyarrow as pa  # the source, a table, has imported it
+        import pyarrow as pa  # only tables have columns
 
-        return pa.concat_tables(parts)
+        return pa.concat_tables(
+            self._source.read_columns(names, low, high).take(rows) for _, low, high, rows in self._windows(start, stop)
+        )
 
     def _windows(self, start: int, stop: int) -> Iterator[tuple[slice, int, int, Int64]]:
         """Yield (target slice in rows [start, stop), source range low, high, row numbers in that range)."""
