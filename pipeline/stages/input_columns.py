@@ -21,7 +21,7 @@ from ..storage.store import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-OWN_NAMES = re.compile(r"row|component|distance_ratio|y\d+")
+OWN_NAMES = re.compile(r"row|component|distance_ratio|reconstruction_error|trustworthiness|placed|y\d+")
 SHOWN = ("integer", "floating", "decimal", "boolean", "string", "large_string", "string_view", "timestamp", "date")
 """Arrow's types of columns that are shown."""
 ROWS_AT_ONCE = 2**18

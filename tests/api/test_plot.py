@@ -154,6 +154,13 @@ def test_columns_and_labels_of_a_data_frame_keep_their_names(tmp_path):
         plot(run, "x")
 
 
+@pytest.mark.parametrize("name", ["placed", "trustworthiness", "reconstruction_error"])
+def test_a_label_with_the_name_of_a_result_is_kept(tmp_path, name):
+    labels, store = pd.Series(["a", "b"] * 30, name=name), f"{tmp_path}/roll.zarr"
+    embed(swiss_roll(60, np.random.default_rng(2)), labels=labels, method="pca", store=store)
+    assert open_run(store).columns()[f"input_{name}"].tolist() == labels.tolist()
+
+
 def test_masked_colours_are_unknown():
     source = colors_of(np.ma.array([1.5, 9.0, 2.0], mask=[False, True, False]), 3)
     np.testing.assert_array_equal(source.values, [1.5, np.nan, 2.0])
