@@ -180,7 +180,7 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
 
     def act() -> "Json":
         with reading(store_of(store)) as opened:
-            return check(opened, lambda: other_versions(store, opened))
+            return check(opened, lambda: other_versions(store_of(store), opened))
 
     finish(act, as_json, output.describe_check)
 

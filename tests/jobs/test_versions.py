@@ -160,6 +160,15 @@ class TestReuse:
         assert chunk.read_bytes() != good, "the damaged file was written through its other name"
         assert lle("verify", second["store"])["damaged"] == 0
 
+    def test_verify_marks_damage_in_every_version_that_shares_the_file(self, job):
+        first, second = lle("run", job()), lle("run", job(), "--set", "weights.reg=0.01")
+        chunk = "_work/raw/c/1/0"
+        assert Path(first["store"], chunk).samefile(Path(second["store"], chunk))
+        flip(Path(first["store"], chunk))
+        refused(1, "verify", job())
+        for version in (first, second):
+            assert "marked as not done by an earlier check" in refused(1, "verify", version["store"])
+
 
 class TestPublishing:
     @pytest.mark.slow
