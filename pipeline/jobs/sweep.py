@@ -259,5 +259,5 @@ def _row(experiment: Experiment, counts: StepCounts, state: str, code: int, mess
     }
     row |= {f"steps_{kind}": counts.steps[kind] for kind in StepCounts.KINDS}
     if experiment.config is not None and state != "failed":
-        row |= flat_metrics(Store(experiment.config.output.store).metrics() or {})
+        row |= flat_metrics(Store(experiment.config.output.store).metrics() or {}) | experiment.values
     return row

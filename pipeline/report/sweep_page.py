@@ -13,6 +13,7 @@ Row = dict[str, Any]
 SHOWN = (
     "seconds",
     "n_points",
+    "reg_used",
     "recall",
     "n_components_weak",
     "closed_classes",
@@ -43,6 +44,8 @@ def flat_metrics(metrics: Mapping[str, Any]) -> Row:
             continue
         if isinstance(value, bool) or is_known(value):
             row[name] = value
+        elif name == "reg" and value:
+            row["reg_used"] = value["value"]  # "reg" is the value of a sweep, which may be auto
         elif isinstance(value, dict) and is_known(value.get("value")):
             row |= {name: value["value"], f"{name}_low": value.get("low"), f"{name}_high": value.get("high")}
     for name in ("eigenvalues", "participation"):
@@ -84,7 +87,7 @@ def render_sweep(
 
     reports: the address of the report of each experiment that has one. Those with the highest `BEST_BY` are marked.
     """
-    names = {name for row in rows for name in row}
+    names = {name for row in rows for name in row} - {*parameters}
     measures = [name for name in SHOWN if name in names]
     with_interval = sorted(name.removesuffix("_low") for name in names if name.endswith("_low"))
     position = measures.index("continuity") + 1 if "continuity" in measures else len(measures)

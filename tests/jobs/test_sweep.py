@@ -283,6 +283,16 @@ def test_workers_give_the_bytes_of_serial_runs(tmp_path):
         assert first == second
 
 
+def test_table_keeps_the_values_of_the_sweep_beside_those_that_were_used(tmp_path):
+    grid = {"weights.reg": ["auto", 1e-3], "method": ["lle", "pca"]}
+    url = sweep_of(write(tmp_path / "reg.yaml", {"grid": grid})).url
+    table = pd.read_parquet(f"{url}/sweep.parquet")
+    assert table["reg"].tolist() == ["auto", "0.001"] * 2
+    assert table["reg_used"].isna().tolist() == [False, False, True, True]
+    assert not {"reg_low", "reg_high"} & {*table}
+    assert Path(url, "sweep.html").read_text().count("<th>reg</th>") == 1
+
+
 def test_table_holds_parameters_and_metrics(swept):
     _, result, _ = swept
     table = pd.read_parquet(f"{result.url}/sweep.parquet")
