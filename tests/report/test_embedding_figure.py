@@ -5,6 +5,7 @@ import re
 import struct
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from lle.config.load import resolved
-from lle.report import charts, class_names, embedding_figure, figure_style, panel
+from lle.report import charts, class_names, component_layout, embedding_figure, figure_style, panel
 from lle.report.column import Column
 from lle.report.component_layout import SMALLEST_SCALE, shelves
 from lle.report.embedding_figure import draw_embedding
@@ -238,6 +239,13 @@ class TestComponentsSideBySide:
         assert corners.min() > -1e-9
         assert sizes.prod(axis=1).sum() > 0.35 * extent.prod()
         assert 0.9 < extent[0] / extent[1] < 2.5
+
+    def test_few_widths_are_tried_for_many_components(self, monkeypatch):
+        fill = Mock(wraps=component_layout._fill)
+        monkeypatch.setattr(component_layout, "_fill", fill)
+        width, height = shelves(np.ones((3000, 2)), 1.6).max(axis=0) + 1
+        assert width / height == pytest.approx(1.6, rel=0.05)
+        assert fill.call_count < 300
 
 
 class TestView:
