@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.arrays import Bools
 from ..storage.bundles import Array
 from .base import Source
 from .suspect_columns import MAX_CODES, MIN_ROWS, read_windows, sample_windows
@@ -49,8 +48,7 @@ def missing_codes(source: Source) -> dict[str, str]:
         return {}
     rows = read_windows(source, windows)
     where = f"{len(rows):,} {'rows' if len(rows) == source.n_rows else 'tested rows'}"
-    repeats = _end_repeats(rows)
-    near = [missing_code(rows[:, column], FAR_IF_SHARED) if repeats[column] else None for column in range(len(names))]
+    near = [missing_code(column, FAR_IF_SHARED) for column in rows.T]
     n_same = Counter((code.numbers, code.others) for code in near if code is not None)
     found = {
         name: code if n_same[code.numbers, code.others] >= SHARED else missing_code(rows[:, column])
@@ -60,18 +58,12 @@ def missing_codes(source: Source) -> dict[str, str]:
     return {name: _sentence(code, where) for name, code in found.items() if code is not None}
 
 
-def _end_repeats(rows: Array) -> Bools:
-    """Columns of (n, d) rows whose least or largest number occurs MIN_COUNT times: others have no `missing_code`."""
-    present = np.ma.masked_invalid(rows)
-    counts = [(present == end).sum(axis=0) for end in (present.min(axis=0), present.max(axis=0))]
-    return np.asarray(np.ma.maximum(*counts).filled(0) >= MIN_COUNT)
-
-
 def _sentence(code: Code, where: str) -> str:
     numbers, (low, high) = " or ".join(f"{number:.10g}" for number in code.numbers), code.others
     return f"holds {numbers} in {code.n_rows:,} of {where}, but its other values are from {low:g} to {high:g}"
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a run refuses numbers whose squares overflow
 def missing_code(values: Array, far_from_few: float = FAR_FROM_FEW) -> Code | None:
     """Repeated extreme values that lie far from all others, as codes for a missing value do; None without them.
 
@@ -106,6 +98,7 @@ def _is_usual(number: float) -> bool:
     return USUAL.fullmatch(digits) is not None
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a run refuses numbers whose squares overflow
 def far_values(values: Array) -> str:
     """What a column holds of which a few values are far from all others and set its spread; empty for other columns.
 

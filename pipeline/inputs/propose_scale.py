@@ -32,14 +32,14 @@ genes, are counts if more than half are 0 in most rows: 71 % of the neighbours o
 `standard` 19 %."""
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a run refuses numbers whose squares overflow
 def propose_scale(rows: Array, names: Sequence[str] = ()) -> tuple[str, str]:
     """preprocess.scale for sampled rows (n, d), and the reason. Columns of similar spread keep their scale.
 
     >>> propose_scale(np.random.default_rng(0).normal(size=(99, 3)) * [1, 2, 30], ["a", "b", "age"])
     ('standard', 'age has 99 % of the variance, the others 0.31 % on average: columns of different units')
     """
-    with np.errstate(over="ignore"):  # a run refuses such large numbers
-        spreads = np.ma.masked_invalid(rows).std(axis=0).filled(0.0) if rows.size else np.zeros(1)
+    spreads = np.ma.masked_invalid(rows).std(axis=0).filled(0.0) if rows.size else np.zeros(1)
     varying = np.asarray(spreads[spreads > 0], np.float64)
     if len(varying) < 2:
         return "none", "standard: centre each column and divide it by its standard deviation"

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.arrays import Bools
 from ..storage.bundles import Array
 from .base import Source
 
@@ -112,11 +111,7 @@ def suspect_columns(source: Source) -> dict[str, Look]:
     if names is None or not source.n_rows or not windows:
         return {}
     rows = read_windows(source, windows)
-    are_sure = _are_measurements(rows)
-    looks = {
-        name: None if are_sure[column] else _look(name, rows[:, column], source.n_rows)
-        for column, name in enumerate(names)
-    }
+    looks = {name: _look(name, rows[:, column], source.n_rows) for column, name in enumerate(names)}
     large = [name for column, name in enumerate(names) if np.abs(rows[:, column]).max() >= EXACT]
     rounded = [
         name
@@ -127,18 +122,6 @@ def suspect_columns(source: Source) -> dict[str, Look]:
     whole = [name for column, name in enumerate(names) if looks[name] is None and _share_whole(rows[:, column]) == 1]
     looks |= dict.fromkeys(_with_leading_zeros(source, whole, windows), PADDED)
     return {name: look for name, look in looks.items() if look is not None}
-
-
-def _are_measurements(rows: Array) -> Bools:
-    """Columns of (n, d) rows for which `_look` is None unless they are row names; this saves time if there are many.
-
-    They have fractions, both rise and fall, and hold a number below FIRST_YEAR.
-    """
-    finite, steps = np.isfinite(rows), np.diff(rows, axis=0)
-    n_whole = ((rows == np.rint(rows)) & finite).sum(axis=0)
-    below = (finite & (rows < FIRST_YEAR)).any(axis=0)
-    both_ways = (steps > 0).any(axis=0) & (steps < 0).any(axis=0)
-    return np.asarray((n_whole < WHOLE_SHARE * finite.sum(axis=0)) & below & both_ways)
 
 
 def _look(name: str, values: Array, n_rows: int) -> Look | None:
@@ -246,6 +229,7 @@ def read_windows(source: Source, windows: Sequence[tuple[int, int]]) -> Array:
     return np.concatenate([none, *(source.read(*window) for window in windows)])
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a run refuses numbers whose squares overflow
 def look_of(values: Array, n_rows: int, may_be_epoch: bool | None = None) -> Look | None:
     """What a sample of a column, in the order of its n_rows rows, looks like; None if it looks like measurements.
 

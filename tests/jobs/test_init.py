@@ -246,6 +246,17 @@ def test_gaps_in_most_rows_get_a_warning(tmp_path, n_gaps, warns):
     assert any("Only 45.0% of the rows have all values" in text for text in warnings) == warns
 
 
+@pytest.mark.parametrize("value", [np.inf, 1e200, 1.7e308])
+@pytest.mark.parametrize("share", [0.01, 0.5])
+def test_numbers_that_overflow_give_no_warnings_of_numpy(tmp_path, value, share):
+    values = RNG.uniform(-1, 1, (1000, 4))
+    values[:, 0] *= np.where(np.arange(1000) % 100 < 100 * share, value, 1.0)
+    values[: int(1000 * share), 1] = value
+    table = write_table(tmp_path / "x.csv", pd.DataFrame(values, columns=list("abcd")))
+    lle("init", table, "-o", tmp_path / "job.yaml")
+    lle("validate", tmp_path / "job.yaml", "--set", "input.columns=null")
+
+
 def test_no_row_without_gaps_ends_a_run_with_the_code_of_bad_input(tmp_path):
     values = RNG.normal(size=(200, 30))
     values[np.arange(200), np.arange(200) % 30] = np.nan
