@@ -32,6 +32,8 @@ WORDS = {
     "dict_type": SECTION,
     "tuple_type": "expected a list such as {example}",
     "list_type": "expected a list such as {example}",
+    "too_short": "should have at least {min_length} entries",
+    "too_long": "should have at most {max_length} entries",
     "int_type": "should be a whole number (integer)",
     "float_type": "should be a number",
     "string_type": "should be text (in quotes where it looks like a number)",
@@ -77,7 +79,7 @@ def _described(error: "ErrorDetails", model: type[BaseModel]) -> tuple[str, str,
         return ".".join(keys), "required, but not given", ""
     allowed = re.findall(r"'(.*?)'", str(error["ctx"]["expected"])) if kind == "literal_error" else []
     message = str(error["msg"]).removeprefix("Value error, ").replace("Input should", "should")
-    message = WORDS[kind].format(example=f"[{value}]") if kind in WORDS else message
+    message = WORDS[kind].format(example=f"[{value}]", **error.get("ctx", {})) if kind in WORDS else message
     if kind in {"union_tag_not_found", "union_tag_invalid"}:
         allowed = list(KINDS[keys[-1]] if keys else INPUTS)
         keys.append("kind")

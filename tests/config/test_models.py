@@ -103,6 +103,8 @@ WRONG = [
     ("input: {kind: npy}", ["input.path: required"]),
     ("input: {kind: synthetic, name: donut}", ["input.name: ", "'donut'", "'swiss_roll'", "'digits'"]),
     ("input: {kind: npz, path: x, columns: [0, a]}", ["input.columns.1: ", "'a'", "integer"]),
+    ("output: {image_shape: [28]}", ["output.image_shape: should have at least 2 entries; found [28]"]),
+    ("output: {image_shape: [2, 2, 2, 2]}", ["output.image_shape: should have at most 3 entries"]),
     ("output: {}", ["output.store: required"]),
     ("output: {store: ''}", ["output.store: ", "should not be empty", "''"]),
     ("method: ltas", ["; did you mean ltsa?"]),
