@@ -83,13 +83,14 @@ class LocallyLinearEmbedding(
     embedding_ : ndarray of shape (n, n_components), float64
         Coordinates in the order of X; NaN for rows outside the largest component with ``graph.components: largest``.
     component_ : ndarray of shape (n,), int32
-        Component of each row, 0 the largest, -1 for rows that were not embedded.
+        Component of each row, 0 the largest; -1 for rows that were not embedded, -2 for those placed among others.
     eigenvalues_ : ndarray of shape (components, n_components), float64
         Ascending, without the zero eigenvalue.
     reconstruction_error_ : float
         Sum of the eigenvalues: the cost of the embedding as unit vectors, as in scikit-learn.
     graph_ : csr_array of shape (n, n), float32
         Distances from each row to its neighbours, in the order of X. Equal rows have those of the first of them.
+        With ``fit_sample`` only the rows of the sample, in their order.
     metrics_ : dict
         The content of metrics.json.
     store_ : str or None
