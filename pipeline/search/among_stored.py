@@ -190,6 +190,7 @@ def place_rows(store: Store, embedding: Float64, component: Int32) -> None:
     """Coordinates of the points (n, m) in small components, in place: weighted sums of those of their neighbours."""
     for name in store.objects.names(PLACED):
         part = store.read_bundle(name.removesuffix(".npz"))
-        neighbors = embedding[np.maximum(part["neighbors"], 0)]
+        ids = part["neighbors"]
+        neighbors = np.where(ids[:, :, None] >= 0, embedding[np.maximum(ids, 0)], 0.0)  # point 0 may be a NaN itself
         embedding[part["rows"]] = np.einsum("bk,bkm->bm", part["weights"], neighbors)
         component[part["rows"]] = PLACED_COMPONENT

@@ -19,10 +19,11 @@ def points(repeats: int = 1) -> np.ndarray:
     return np.concatenate([swiss_roll(ROLL, rng), *[blob] * repeats])
 
 
-def run(folder, X, **graph):
+def run(folder, X, neighbors=None, **graph):
     np.save(folder / "x.npy", X)
+    neighbors = {"n_neighbors": K} if neighbors is None else neighbors
     config = write_config(
-        folder, input={"kind": "npy", "path": str(folder / "x.npy")}, neighbors={"n_neighbors": K}, graph=graph
+        folder, input={"kind": "npy", "path": str(folder / "x.npy")}, neighbors=neighbors, graph=graph
     )
     lle("run", config)
     store = Store(str(folder / "run.zarr"))
@@ -42,6 +43,18 @@ def test_rows_of_a_small_component_get_barycentric_coordinates(tmp_path):
         gram = (X[nearest] - X[row]) @ (X[nearest] - X[row]).T
         weights = np.linalg.solve(gram + 1e-3 * np.trace(gram) * np.eye(K), np.ones(K))
         np.testing.assert_allclose(embedding[row], weights / weights.sum() @ embedding[nearest], rtol=1e-6, atol=1e-9)
+
+
+def test_rows_are_placed_among_fewer_points_than_neighbours(tmp_path):
+    """The lists have empty slots, and the first point of the store is itself in a small component."""
+    rng = np.random.default_rng(0)
+    blobs = [100 * rng.normal(size=3) + 0.1 * rng.normal(size=(size, 3)) for size in (9, 4, 4, 4, 4, 4, 4)]
+    X, neighbors = rng.permutation(np.concatenate(blobs)), {"n_neighbors": 12, "radius": 1.0, "k_min": 3}
+    embedding, component, metrics = run(tmp_path, X, neighbors, min_component=6)
+    assert metrics["rows_placed"] == 24
+    assert Store(str(tmp_path / "run.zarr")).read_all("_work/component")[0] > 0
+    assert (component == -2).sum() == 24
+    assert np.isfinite(embedding).all()
 
 
 @pytest.mark.parametrize(("repeats", "by_itself"), [(1, False), (2, True)])
