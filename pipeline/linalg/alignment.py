@@ -22,6 +22,7 @@ from ..core.errors import ConfigError, CorruptChunk
 from ..engine import checkpoint, current_config, disk_costs
 from ..engine.plan import Layout
 from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
+from ..kernels.neighbors.duplicates import merge_duplicates
 from ..storage import array_specs
 from ..storage.store import Store, read_elsewhere
 from ..storage.versions import Versions, published_url
@@ -66,7 +67,10 @@ def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> "Ste
     """
     url, m = previous_store(config), config.eigensolver.n_components
     previous = None if url is None or Store(url).url == Store(config.output.store).url else url
-    aligned = task(align_components, n_components=m, n_graph=n_graph, scale=scale, previous=previous)
+    is_sample = config.input.fit_sample is not None
+    aligned = task(
+        align_components, n_components=m, n_graph=n_graph, scale=scale, previous=previous, is_sample=is_sample
+    )
     n_bytes = 8 * layout.n_points * (4 * m + 4) + 40 * layout.n_input * m
     bundles = {f"{ROTATION}.npz": disk_costs.files(1, 8 * n_graph * m * m)}
     key, state = "solve_embedding.align", _state_of(previous) if previous else {}
@@ -119,9 +123,18 @@ def _state_of(url: str) -> Json:
 
 
 def align_components(
-    store: Store, block_index: int, n_components: int, n_graph: int, scale: str, previous: Resource[str | None]
+    store: Store,
+    block_index: int,
+    n_components: int,
+    n_graph: int,
+    scale: str,
+    previous: Resource[str | None],
+    is_sample: bool,
 ) -> Alignment:
-    """Rotate each component onto the earlier embedding; without an earlier embedding the rotation is the identity."""
+    """Rotate each component onto the earlier embedding; without an earlier embedding the rotation is the identity.
+
+    The rows of a sample (`is_sample`) are found by their values, because they have other positions in other samples.
+    """
     earlier = _saved_embedding(store) if previous is None else _embedding_of(Store(previous))
     rotations = np.tile(np.eye(n_components), (n_graph, 1, 1))
     rows, compared, components, reason = 0, False, list[Json](), ""
@@ -129,13 +142,26 @@ def align_components(
         reason = "no earlier embedding"
     elif earlier.embedding.shape[1] != n_components:
         reason = f"the earlier embedding has {earlier.embedding.shape[1]} coordinates, this one {n_components}"
+    elif is_sample and not len(earlier.hashes):
+        reason = "the earlier embedding does not record which rows of the input it has"
     else:
         rows, compared = len(earlier.embedding), bool(len(earlier.hashes))
+        if is_sample:
+            earlier = _in_this_order(earlier, store.read_all(array_specs.ROW_HASH.name))
         for number in range(n_graph):
             component_report, rotations[number] = _align_component(store, number, earlier, scale)
             components.append(component_report)
     store.write_bundle(ROTATION, rotations=rotations)
     return Alignment(previous or "this store", scale, rows, compared, components, reason)
+
+
+def _in_this_order(earlier: EarlierEmbedding, hashes: npt.NDArray[np.uint64]) -> EarlierEmbedding:
+    """The earlier embedding of the rows with these hashes (n, 2); a row that it does not have has no component."""
+    n_earlier = len(earlier.hashes)
+    is_embedded = np.concatenate([earlier.component >= 0, np.ones(len(hashes), np.bool_)])
+    rows = merge_duplicates(np.concatenate([earlier.hashes, hashes]), is_embedded)[n_earlier:]
+    is_shared, rows = rows < n_earlier, np.minimum(rows, n_earlier - 1)
+    return EarlierEmbedding(earlier.embedding[rows], np.where(is_shared, earlier.component[rows], -1), hashes)
 
 
 def _align_component(store: Store, number: int, earlier: EarlierEmbedding, scale: str) -> tuple[Json, Float64]:

@@ -8,6 +8,7 @@ from scipy.stats import ortho_group
 from typer.testing import CliRunner
 
 from lle.cli.commands import app
+from lle.inputs.row_filter import even_sample
 from lle.linalg.alignment import align
 from lle.storage.store import Store
 from lle.storage.versions import published_url
@@ -101,6 +102,23 @@ def test_changed_rows_are_not_used_for_the_alignment(job, rng):
     alignment = job.alignment()
     assert alignment["points_compared"]
     assert alignment["components"][0]["rows_shared"] == 800
+
+
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_rows_of_a_sample_are_compared_by_their_values(tmp_path, rng):
+    """A row has other positions in other samples, and in the whole input."""
+    points = bowl(900, rng)
+    whole, job = Job(tmp_path / "whole", points), Job(tmp_path / "sampled", points)
+    whole.run()
+    for size, previous in ((600, whole.store.url), (700, "previous")):
+        job.run(f"input.fit_sample={size}", f"embedding.align={previous}")
+        [component] = job.alignment()["components"]
+        earlier = even_sample(900, 600) if previous == "previous" else np.arange(900)
+        assert component["rows_shared"] == len(np.intersect1d(earlier, even_sample(900, size)))
+        assert component["residual_after"] < 0.3
+    job.run("input.fit_sample=600")
+    job.run("input.fit_sample=700", "embedding.align=previous")
+    assert "does not record which rows" in job.alignment()["reason"]
 
 
 @pytest.mark.slow
