@@ -144,6 +144,14 @@ def test_cells_searched_by_descent_keep_float64_points_apart(monkeypatch):
     assert (lists.ids[ordinary] == exact.ids[ordinary]).mean() > 0.99
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("exponent", [-80, 80])
+def test_cells_searched_by_descent_have_the_same_lists_in_every_unit(exponent, dtype):
+    points, ids = np.random.default_rng(2).normal(size=(400, 5)).astype(dtype), np.arange(400)
+    expected = cell_neighbors(points, ids, 6, exact_below=10, seed=1).ids
+    np.testing.assert_array_equal(cell_neighbors(np.ldexp(points, exponent), ids, 6, 10, seed=1).ids, expected)
+
+
 @pytest.mark.parametrize("n_features", [3, 16])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("far", FAR)
