@@ -199,6 +199,11 @@ def _standard(X: "Array", names: Sequence[str] | None, is_sample: bool) -> tuple
     first = np.asarray(X[0].compute())  # sums of differences to it keep digits that sums of large numbers lose
     scaler = StandardScaler().fit(X - first)
     mean, spread = first + np.asarray(scaler.mean_), np.sqrt(np.asarray(scaler.var_))
+    if len(huge := np.flatnonzero(~np.isfinite(spread))):
+        raise InputError(
+            f"preprocess.scale: standard expected variances in the range of float64, found larger ones in {len(huge)} "
+            f"of {len(mean)} columns ({_listed(huge, names)}); divide these columns, for example by 1e100"
+        )
     constant = np.flatnonzero(spread <= TINY_RELATIVE_SPREAD * np.abs(mean))
     if is_sample and len(constant) < len(mean):
         spread[constant] = np.inf

@@ -80,6 +80,12 @@ class TestFit:
         with pytest.raises(InputError, match=r"2 of 5 columns hold one value only \('b', 'd'\)"):
             fit_transform(da.from_array(X, chunks=(13, 5)), "standard", None, list("abcde"))
 
+    @pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")
+    def test_columns_whose_variance_is_infinite_are_named(self, rng):
+        X = rng.normal(size=(40, 3)) * [1e160, 1.0, 1e160]
+        with pytest.raises(InputError, match=r"2 of 3 columns \('a', 'c'\); divide"):
+            fit_in_memory(X, "standard", None, list("abc"))
+
     def test_constant_columns_of_a_sample_are_zero_for_every_row(self, rng):
         X = rng.normal(size=(40, 5))
         X[:, 3] = 7.0
