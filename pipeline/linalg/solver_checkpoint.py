@@ -59,7 +59,6 @@ def write_state(store: Store, name: str, method: str, state: "SubspaceState", ro
     n_blocks = rows.total(len(rows.own_cuts))  # all processes have written their blocks
     if rows.group.rank > 0:
         return
-    previous_head = store.read_record(f"{name}/head.json", StateHead)
     store.write_bundle(
         f"{name}/{state.n_steps}-values",
         values=state.values,
@@ -69,8 +68,7 @@ def write_state(store: Store, name: str, method: str, state: "SubspaceState", ro
     )
     values = state.values[: len(state.errors)].tolist()
     store.put_record(f"{name}/head.json", StateHead(method, state.n_steps, n_blocks, values))
-    if previous_head and previous_head.n_steps != state.n_steps:
-        _remove(store, name, previous_head)
+    delete_state(store, name, state.n_steps)
 
 
 def read_state(store: Store, name: str, method: str, n_points: int, rows: Rows | None = None) -> "SubspaceState | None":
@@ -152,14 +150,10 @@ def saved_heads(store: Store, folder: str) -> list[StateHead]:
     return [head for head in store.read_records(sorted(names), StateHead) if head]
 
 
-def delete_state(store: Store, name: str) -> None:
-    head = store.read_record(f"{name}/head.json", StateHead)
-    if head:
+def delete_state(store: Store, name: str, kept: int | None = None) -> None:
+    """Delete the states under ``name``, except that of the step ``kept``."""
+    if kept is None:
         store.objects.delete_objects([f"{name}/head.json"])
-        _remove(store, name, head)
-
-
-def _remove(store: Store, name: str, head: StateHead) -> None:
-    for bundle in store.objects.names(name):  # listed: a damaged head may count any number of blocks
-        if bundle.startswith(f"{name}/{head.n_steps}-"):
-            store.delete_bundle(bundle.removesuffix(".npz"))
+    for path in store.objects.names(name):  # listed: a killed process leaves blocks without a head
+        if path.endswith(".npz") and not path.startswith(f"{name}/{kept}-"):
+            store.delete_bundle(path.removesuffix(".npz"))
