@@ -241,12 +241,14 @@ def _numbers(source: Source, start: int, stop: int) -> Float64:
         )
     if names is None:
         return np.asarray(values, np.float64)
-    try:
-        numbers = np.array([*map(float, names), np.nan])
-    except ValueError:
-        raise InputError(
-            f"neighbors.k_per_point: expected numbers, found text such as {names[0]!r}; name a column of whole numbers"
-        ) from None
+    numbers = np.full(len(names) + 1, np.nan)
+    for index, name in enumerate(names):
+        try:
+            numbers[index] = float(name)
+        except ValueError:
+            raise InputError(
+                f"neighbors.k_per_point: expected numbers, found text such as {name!r}; name a column of whole numbers"
+            ) from None
     return np.asarray(numbers[np.where(np.isnan(values), len(names), values).astype(int)])
 
 

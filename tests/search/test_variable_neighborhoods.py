@@ -288,9 +288,10 @@ class TestGivenNumbers:
         assert "hessian needs at least 6" in text
 
     def test_text_and_other_lengths_are_refused(self, tmp_path):
-        np.save(tmp_path / "t.npy", np.array(["a", "b"])[np.arange(N) % 2])
+        np.save(tmp_path / "t.npy", np.array(["5", "x"])[np.arange(N) % 2])
         np.save(tmp_path / "s.npy", np.full(N - 1, 8))
-        assert "expected numbers, found text" in refusal(tmp_path, roll(), {"k_per_point": str(tmp_path / "t.npy")})
+        text = refusal(tmp_path, roll(), {"k_per_point": str(tmp_path / "t.npy")})
+        assert "expected numbers, found text such as 'x';" in text
         assert "one label per row" in refusal(tmp_path, roll(), {"k_per_point": str(tmp_path / "s.npy")})
 
 
