@@ -78,7 +78,9 @@ def _bisected(points: Floats, n_cells: int, rng: np.random.Generator) -> list[Fl
     return [parts[path] for path in sorted(parts)]
 
 
-@np.errstate(invalid="ignore")  # OpenBLAS on AVX-512 sets this flag for float32 (s, 5) @ (5,), with the right product
+# OpenBLAS on AVX-512 sets the flag `invalid` for float32 (s, 5) @ (5,), with the right product. Infinite products make
+# all points lie on one side, and these are split at the middle.
+@np.errstate(invalid="ignore", over="ignore")
 def _two_means(points: Floats, rng: np.random.Generator) -> Bools | None:
     """Which points (s, d) belong to the second of two clusters (Lloyd's algorithm); None if all points are equal.
 

@@ -87,6 +87,11 @@ class TestFitCells:
         near, far = fit_cells(points, 12, seed=5), fit_cells(points + dtype(2**20), 12, seed=5)
         np.testing.assert_allclose(far - 2**20, near, atol=1e-6)
 
+    def test_points_whose_squares_leave_the_range_of_float32_get_cells_without_warnings(self, rng):
+        points = rng.normal(size=(600, 3)).astype(np.float32) * np.float32(1e25)
+        counts = np.bincount(nearest_cells(points, fit_cells(points, 12, seed=5), 1)[:, 0])
+        assert counts.max() <= 5 * 600 / 12
+
     def test_a_split_separates_two_clusters(self, rng):
         points = rng.permutation(np.concatenate([rng.normal(size=(300, 8)), rng.normal(size=(200, 8)) + 9]))
         sizes = np.bincount(nearest_cells(points, fit_cells(points, 2, seed=3), 1)[:, 0])
