@@ -21,6 +21,7 @@ from ..clusters.version_check import require_versions, required_versions
 from ..config.models import Cluster
 from ..core.errors import ConfigError, ExperimentsFailed, LleError
 from ..core.signals import interruptible
+from ..engine import current_config
 from ..engine.execute import Executor
 from ..engine.plan import planned
 from ..engine.progress import RunProgress, SilentProgress
@@ -151,6 +152,7 @@ def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
         return [Cell(experiment.values, None, None, "cannot run")]
     store = Store(experiment.config.output.store)
     try:
+        current_config.require_embedding(store)  # the arrays may be those of an earlier config
         embedding, component = store.read_all(array_specs.EMBEDDING.name), store.read_all(array_specs.COMPONENT.name)
         color = color_column(store, np.arange(len(embedding)))
     except LleError:

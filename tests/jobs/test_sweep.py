@@ -238,6 +238,15 @@ def test_experiment_that_misses_a_bound_keeps_its_metrics(tmp_path):
     assert table["n_components_weak"][1] > 1
 
 
+def test_failed_experiment_has_no_picture_of_an_earlier_config(tmp_path):
+    path = write(tmp_path / "a.yaml", {"list": [{"method": "lle"}]})
+    sweep_of(path)
+    url, experiments = load_sweep([path], ("neighbors.n_neighbors=3", "graph.components=error"), None)
+    with pytest.raises(ExperimentsFailed):
+        run_sweep(url, experiments, False, Quiet())
+    assert [(cell.points, cell.note) for cell in sweep._cells(experiments[0], 1)] == [(None, "failed")]
+
+
 def test_interrupted_sweep_resumes(toy_stages, tmp_path):
     path = write(tmp_path / "grid.yaml", {"grid": {"weights.reg": [0.1, 0.01, 0.001]}})
 
