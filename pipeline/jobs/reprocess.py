@@ -192,7 +192,7 @@ def begin(
     """
     interrupted, pointer = root.unpublished(), root.pointer()
     published = None if pointer is None else root.published()
-    readable = [version for version in interrupted if _is_run(root.open(version))]
+    readable = [version for version in interrupted if root.open(version).is_readable()]
     resumed = None
     if not fresh and source.detects_changes:
         begun_with = ((version, root.open(version).attributes().get("fingerprint")) for version in readable)
@@ -208,21 +208,13 @@ def begin(
                 with contextlib.suppress(StoreError):  # pruning tries again and reports the reason
                     root.drop(version)
     reusable = () if fresh else (*history[:1], *newest_interrupted, *history[1:])
-    source_stores = tuple(filter(_is_run, map(root.open, reusable)))
+    source_stores = tuple(filter(Store.is_readable, map(root.open, reusable)))
     compared = not fresh and published is not None and checkpoint.is_complete(published)
     content = pointer.content if compared and pointer is not None else ""
     version = resumed or root.new_id()
     attributes = {"version": version, "fingerprint": fingerprint}
     built_on = VersionHistory(source_stores, attributes, config=config, source=source, content=content)
     return root.open(version), built_on
-
-
-def _is_run(store: Store) -> bool:
-    """Whether a version can be read; it may be damaged, deleted by hand, or killed before its first step."""
-    try:
-        return store.is_run()
-    except LleError:
-        return False
 
 
 def _same_bytes(root: Versions, store: Store, fingerprint: str) -> None:

@@ -158,7 +158,7 @@ def status_of(url: str) -> Status:
     root = Versions(url)
     if not root.store.has_versions():
         return status(root.store)
-    pointer, unpublished = root.pointer(), [store for store in map(root.open, root.unpublished()) if store.is_run()]
+    pointer, unpublished = root.pointer(), list(filter(Store.is_readable, map(root.open, root.unpublished())))
     work = status(unpublished[0]) if unpublished else None
     if pointer is None and work is None:
         raise NoRunYet(f"{root.url}: no version has been begun there")

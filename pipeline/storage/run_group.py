@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ..core.errors import ConfigError, CorruptChunk, DamagedStore, NoRunYet, listed
+from ..core.errors import ConfigError, CorruptChunk, DamagedStore, LleError, NoRunYet, listed
 from . import records
 from .array_specs import FORMAT_VERSION
 from .bundles import Bundles
@@ -77,6 +77,13 @@ class RunGroup(Bundles):
         if (kind := self._kind(cure)) == "damaged":
             raise self._damaged()
         return kind == "run"
+
+    def is_readable(self) -> bool:
+        """As `is_run`, but False for what cannot be read: damaged, of another format, or deleted by hand."""
+        try:
+            return self.is_run()
+        except LleError:
+            return False
 
     def can_resume(self) -> bool:
         """As `is_run`, but also true for a run whose zarr.json is damaged, because `mend` restores it."""

@@ -423,6 +423,15 @@ def test_versions_on_an_object_store(job, tmp_path, monkeypatch):
     assert np.load(tmp_path / "y.npy").shape == (N, 3)
 
 
+def test_status_skips_an_unpublished_version_of_another_format(job, tmp_path):
+    published = lle("run", job())["published"]
+    root = Versions(str(tmp_path / "run.zarr"))
+    node = {"zarr_format": 3, "node_type": "group", "attributes": {"lle_format": 1}}
+    root.open(root.new_id()).put_json("zarr.json", node)
+    status = lle("status", root.url)
+    assert (status["published"]["version"], status["unpublished"]) == (published, None)
+
+
 def test_versions_that_cannot_be_deleted_do_not_stop_publishing(job, tmp_path, monkeypatch):
     root = Versions(str(tmp_path / "run.zarr"))
     published = [lle("run", job(keep=2), "--set", f"weights.reg={reg}")["published"] for reg in (0.1, 0.2)]
