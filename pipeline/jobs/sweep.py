@@ -97,7 +97,7 @@ def _run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: R
     rows: dict[str, Row] = {}
     with interruptible(), RunLock(root):
         limit = worker_limit(experiments)
-        for row in _rows(plan_sweep(experiments, limit), limit, fresh, progress):
+        for row in _rows(plan_sweep(experiments, limit, fresh), limit, fresh, progress):
             rows[row["experiment"]] = row
             progress.print_line(_line(row, len(rows), len(experiments)))
         table = [rows[experiment.name] for experiment in experiments]
@@ -239,7 +239,7 @@ def run_experiment(experiment: Experiment, source_store: str | None, fresh: bool
     counts, started = StepCounts(), time.perf_counter()
     state, code, message = "done", 0, ""
     try:
-        source_stores = tuple(store for store in map(Store, filter(None, [source_store])) if store.is_run())
+        source_stores = tuple(filter(Store.is_readable, map(Store, filter(None, [source_store]))))
         run(experiment.config, fresh, counts, shared=Shared(executor, experiment.layout, source_stores, True))
     except LleError as error:
         state, code, message = ("failed" if error.exit_code != 3 else "bound not met"), error.exit_code, str(error)

@@ -103,12 +103,12 @@ def _experiment(data: dict[str, object], values: Row, row: Row, path: Path, url:
         return Experiment(name, row, None, str(error))
 
 
-def plan_sweep(experiments: list[Experiment], limit: int | None) -> list[Experiment]:
+def plan_sweep(experiments: list[Experiment], limit: int | None, fresh: bool = False) -> list[Experiment]:
     """The experiments with the fingerprints of their steps, each after its parent; invalid experiments first.
 
-    limit: memory of a worker in bytes, None if unknown.
+    limit: memory of a worker in bytes, None if unknown. fresh: nothing of their stores is kept.
     """
-    planned = [_with_layout(experiment, limit) for experiment in experiments]
+    planned = [_with_layout(experiment, limit, fresh) for experiment in experiments]
     ordered = [experiment for experiment in planned if experiment.layout is None]
     valid = [(one, one.config, one.layout) for one in planned if one.config and one.layout]
     valid.sort(key=lambda entry: -entry[1].neighbors.n_neighbors)
@@ -133,13 +133,13 @@ def worker_limit(experiments: list[Experiment]) -> int | None:
     return memory_of_workers(configs[0].execution.cluster) if configs else None
 
 
-def _with_layout(experiment: Experiment, limit: int | None) -> Experiment:
+def _with_layout(experiment: Experiment, limit: int | None, fresh: bool) -> Experiment:
     config = experiment.config
     if config is None:
         return experiment
     try:
         store = Store(config.output.store)
-        layout = layout_of(config, open_input(config), store if store.is_run() else None, limit)
+        layout = layout_of(config, open_input(config), store if not fresh and store.can_resume() else None, limit)
         check_layout(config, layout, limit)
         return replace(experiment, layout=layout)
     except LleError as error:

@@ -247,6 +247,18 @@ def test_failed_experiment_has_no_picture_of_an_earlier_config(tmp_path):
     assert [(cell.points, cell.note) for cell in sweep._cells(experiments[0], 1)] == [(None, "failed")]
 
 
+@pytest.mark.parametrize(("fresh", "attributes"), [(False, None), (True, {"lle_format": 1})])
+def test_experiment_in_a_damaged_or_older_store_runs_again(toy_stages, tmp_path, fresh, attributes):
+    path = write(tmp_path / "grid.yaml", {"grid": {"weights.reg": [0.1, 0.01]}})
+    url, experiments = load_sweep([path], (), None)
+    run_sweep(url, experiments, False, Quiet())
+    for experiment in experiments:
+        node = json.dumps({"node_type": "group", "attributes": attributes}) if attributes else "{"
+        Path(experiment.config.output.store, "zarr.json").write_text(node)
+    assert [row["state"] for row in run_sweep(url, experiments, fresh, Quiet()).rows] == ["done"] * 2
+    assert all(Store(experiment.config.output.store).is_run() for experiment in experiments)
+
+
 def test_interrupted_sweep_resumes(toy_stages, tmp_path):
     path = write(tmp_path / "grid.yaml", {"grid": {"weights.reg": [0.1, 0.01, 0.001]}})
 
