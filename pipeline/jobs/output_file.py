@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from ..core.errors import ConfigError
 from ..core.patterns import is_url, local_path, matches
+from ..engine.step import Json
 from ..storage.remote_objects import RemoteObjects
 from ..storage.storage_errors import storage_errors
 
@@ -35,12 +36,16 @@ def will_replace(out: str) -> bool:
     return Path(out).suffix in SUFFIXES and not is_url(out) and Path(local_path(out)).is_file()
 
 
-def refuse_input(out: str, *sections: Mapping[str, object]) -> None:
-    """Raises ConfigError if `out` is a local file of these input sections, which the command would replace."""
+def refuse_input(out: str, config: Json, *sections: Mapping[str, object]) -> None:
+    """Raises ConfigError if `out` is a local file that the config or one of the input sections reads.
+
+    The command would replace it.
+    """
     if is_url(out) or not Path(local_path(out)).is_file():
         return
-    for section in sections:
-        for pattern in (section.get("path"), section.get("labels"), section.get("id")):
+    neighbors = config["neighbors"]
+    for section in (config["input"], neighbors, neighbors["precomputed"] or {}, *sections):
+        for pattern in map(section.get, ("path", "labels", "id", "k_per_point")):
             if not isinstance(pattern, str):
                 continue
             files = [pattern, *matches(pattern)]

@@ -82,7 +82,7 @@ def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
     id_column = parameters.get("id") if parameters["kind"] not in ARRAYS and Path(out).suffix != ".npy" else None
     further = [] if id_column is None else [reader_of_columns(source, [id_column])]
     further += columns_of_input(source, [name for name in rows.names if name != id_column], out)
-    refuse_input(out, parameters, own_input)
+    refuse_input(out, fit.config, parameters)
     kind, where = parameters.pop("kind"), rows.execution or Execution()
     job = embed_new.Job(fit, kind, parameters, source.fingerprint(), rows.max_ratio, rows.far_as_nan)
     layout = layout_of_placing(job, source, where)

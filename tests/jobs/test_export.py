@@ -10,6 +10,7 @@ import pytest
 
 from lle.core.errors import ConfigError, CorruptChunk, StoreError
 from lle.jobs.export import export_embedding, export_run
+from lle.jobs.output_file import refuse_input
 from lle.storage import array_specs, remote_objects
 from lle.storage.array_specs import PlannedArray
 from lle.storage.store import Store
@@ -141,6 +142,15 @@ def test_other_suffixes_are_refused(store, tmp_path, name):
 def test_the_suffixes_of_an_export_are_all_named(store):
     with pytest.raises(ConfigError, match=r"\.npy, \.parquet, \.arrow, \.csv, \.h5ad;"):
         export_run(store, "y.txt")
+
+
+@pytest.mark.parametrize("key", ["k_per_point", "precomputed"])
+def test_file_of_neighbors_is_not_replaced(tmp_path, key):
+    (path := tmp_path / "n.npy").touch()
+    neighbors = {"k_per_point": None, "precomputed": None}
+    file = str(path) if key == "k_per_point" else {"kind": "npy", "path": str(path)}
+    with pytest.raises(ConfigError, match="holds the input, which would be lost"):
+        refuse_input(str(path), {"input": {}, "neighbors": {**neighbors, key: file}})
 
 
 def test_relative_file_name_is_accepted(store, tmp_path, monkeypatch):
