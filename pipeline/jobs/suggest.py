@@ -20,6 +20,7 @@ from ..config.models import Config
 from ..config.yaml_edit import NotEdited, changed, edited
 from ..config.yaml_io import read_mapping, to_yaml
 from ..core.errors import ConfigError, InputError
+from ..core.patterns import is_url, local_path
 from ..core.signals import interruptible
 from ..core.threads import limited_threads
 from ..kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood, two_nearest
@@ -104,7 +105,7 @@ def suggest_for_file(
     if out is not None:
         store = _write_config(path, overrides, suggestion["suggested"], out)
     else:
-        is_used = "://" in current or Path(current).exists()  # a URL is not looked up
+        is_used = is_url(current) or Path(local_path(current)).exists()  # a URL is not looked up
         store = other_store(current, "suggested") if is_used else current
     kept = None if store == current else current
     return {**suggestion, "written": None if out is None else str(out), "store": store, "kept": kept}
@@ -150,7 +151,7 @@ def other_store(store: str, name: str) -> str:
     stem, suffix = (stem.removesuffix(".zarr"), ".zarr") if stem.endswith(".zarr") else (stem, "")
     numbers = chain([""], (f"-{number}" for number in count(2)))
     names = (f"{stem}-{name}{number}{suffix}" for number in numbers)
-    return next(new for new in names if "://" in new or not Path(new).exists())
+    return next(new for new in names if is_url(new) or not Path(local_path(new)).exists())
 
 
 def _without_coinciding(sample: NeighborSample, config: Config) -> NeighborSample:

@@ -21,7 +21,7 @@ from lle.config.yaml_edit import changed
 from lle.core.errors import InputError
 from lle.core.methods import METHODS
 from lle.jobs import suggest_search, suggest_trials
-from lle.jobs.suggest import _why_low, _why_method, _why_not_best, suggest
+from lle.jobs.suggest import _why_low, _why_method, _why_not_best, other_store, suggest
 from lle.jobs.suggest_search import Search, best_method, choose
 from lle.jobs.suggest_trials import Trial, Trials
 from lle.kernels.factors.choose_reg import reg_of_lists
@@ -732,3 +732,11 @@ def test_values_that_refer_to_each_other_lose_their_comments_only(tmp_path, path
     found = json.loads(invoke(path, "--sample", 300, "--write", out, "--json")[1])
     data = yaml.safe_load(out.read_text())
     assert (data["quality"]["seed"], data["method"]) == (9, found["suggested"]["method"])
+
+
+@pytest.mark.parametrize("place", ["~", "file:{folder}", "file://{folder}"])
+def test_proposed_store_does_not_exist_however_it_is_written(tmp_path, monkeypatch, place):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "rows-x.zarr").mkdir()
+    folder = place.format(folder=tmp_path)
+    assert other_store(f"{folder}/rows.zarr", "x") == f"{folder}/rows-x-2.zarr"
