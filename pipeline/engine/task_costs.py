@@ -97,6 +97,11 @@ def check_plan(steps: Iterable[Step[Report]], limit: int | None) -> None:
             check_worker(step, limit)
 
 
+def fit_workers(steps: Iterable[Step[Report]], limit: int | None) -> bool:
+    """Whether the steps that run on workers fit workers of `limit` bytes (None: unknown)."""
+    return limit is None or all(step.runs_on != WORKER or step.task_bytes <= task_room(limit) for step in steps)
+
+
 def fit_blocks(stages: Mapping[str, Stage], layout: Layout, *limits: int | None) -> Layout:
     """The layout with the largest block size whose tasks fit the workers: the layout's own, or a smaller power of two.
 
@@ -109,7 +114,7 @@ def fit_blocks(stages: Mapping[str, Stage], layout: Layout, *limits: int | None)
         smaller = layout
         while limit is not None and smaller.block_points > least:
             steps, _ = planned(stages, smaller)
-            if all(step.runs_on != WORKER or step.task_bytes <= task_room(limit) for step in steps):
+            if fit_workers(steps, limit):
                 return smaller
             smaller = replace(smaller, block_points=1 << (smaller.block_points - 1).bit_length() - 1)
     return smaller

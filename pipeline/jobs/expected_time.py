@@ -16,8 +16,8 @@ from ..clusters.limits import Section, expected_workers, may_have_threads, memor
 from ..config.models import Config
 from ..core.machine import is_compiled
 from ..core.threads import limited_threads
-from ..engine.step import WORKER, Json, Report, Step
-from ..engine.task_costs import task_room
+from ..engine.step import Json, Report, Step
+from ..engine.task_costs import fit_workers
 from ..kernels.neighbors.knn import kdtree_neighbors
 
 REFERENCE_SECONDS = 0.024
@@ -110,9 +110,8 @@ def _chosen(cluster: Section, steps: Sequence[Step[Report]]) -> tuple[int, int]:
     n_together = min(expected_workers(cluster) or 1, max((step.n_blocks for step in steps), default=1))
     if not may_have_threads(cluster):
         return n_together, 1
-    limit = memory_of_workers(cluster)
     choices = [(1, n_together), (n_together, 1)]
-    if limit is not None and any(step.runs_on == WORKER and step.task_bytes > task_room(limit) for step in steps):
+    if not fit_workers(steps, memory_of_workers(cluster)):
         choices = choices[:1]
     return min(choices, key=lambda choice: _expected(cluster, steps, 1.0, *choice).seconds)
 

@@ -80,8 +80,8 @@ def layout_of(config: Config, source: Source, store: Store | None = None, limit:
     """Sizes of a run of this config on this input.
 
     With `execution.block_points: auto` the block size of `store` is used, if it has one and its blocks fit the workers;
-    otherwise the largest size that fits and gives each worker three blocks. `limit` is the memory of a worker in bytes;
-    None: as in the config's cluster. Raises ConfigError or InputError if a setting does not fit the input.
+    otherwise the largest size that fits and gives each worker three blocks. `limit` is the most memory of a task in
+    bytes; None: as in the config's cluster. Raises ConfigError or InputError if a setting does not fit the input.
     """
     layout = ingest.first_layout(config, source)
     image_shape_of(config, source)
@@ -92,12 +92,12 @@ def layout_of(config: Config, source: Source, store: Store | None = None, limit:
     elif n_workers := expected_workers(config.execution.cluster):
         layout = replace(layout, block_points=block_points_for(n_workers, layout))
     cluster = config.execution.cluster
-    limits = (memory_of_workers(cluster), memory_of_task(cluster)) if limit is None else (limit,)
+    limits = memory_of_workers(cluster), memory_of_task(cluster) if limit is None else limit
     return task_costs.fit_blocks(stages_of_run(config), layout, *limits)
 
 
 def check_layout(config: Config, layout: Layout, limit: int | None = None) -> None:
-    """Raises NotEnoughMemory if a step of the plan does not fit a worker of `limit` bytes (None: as configured)."""
+    """Raises NotEnoughMemory if a task of the plan needs more than `limit` bytes (None: as configured)."""
     steps, _ = planned(stages_of_run(config), layout)
     task_costs.check_plan(steps, memory_of_task(config.execution.cluster) if limit is None else limit)
 

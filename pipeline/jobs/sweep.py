@@ -16,7 +16,7 @@ import dask
 import numpy as np
 from distributed import Client
 
-from ..clusters.limits import n_workers
+from ..clusters.limits import may_have_threads, memory_of_workers, n_workers, without_workers
 from ..clusters.version_check import require_versions, required_versions
 from ..config.models import Cluster
 from ..core.errors import ConfigError, ExperimentsFailed, LleError
@@ -26,6 +26,7 @@ from ..engine.execute import Executor
 from ..engine.plan import planned
 from ..engine.progress import RunProgress, SilentProgress
 from ..engine.step import Report, Step
+from ..engine.task_costs import fit_workers
 from ..engine.worker_tasks import RETRIES, Submitted
 from ..report.sweep_page import Row, best_experiments, flat_metrics, render_sweep, table_bytes
 from ..search.shorter_lists import CutLists
@@ -96,8 +97,7 @@ def _run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: R
         )
     rows: dict[str, Row] = {}
     with interruptible(), RunLock(root):
-        limit = worker_limit(experiments)
-        for row in _rows(plan_sweep(experiments, limit, fresh), limit, fresh, progress):
+        for row in _rows(plan_sweep(experiments, worker_limit(experiments), fresh), fresh, progress):
             rows[row["experiment"]] = row
             progress.print_line(_line(row, len(rows), len(experiments)))
         table = [rows[experiment.name] for experiment in experiments]
@@ -171,7 +171,7 @@ def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
     ]
 
 
-def _rows(ordered: list[Experiment], limit: int | None, fresh: bool, progress: RunProgress) -> Iterator[Row]:
+def _rows(ordered: list[Experiment], fresh: bool, progress: RunProgress) -> Iterator[Row]:
     """Run the experiments; yield the row of each as it ends."""
     stores = {experiment.name: experiment.config.output.store for experiment in ordered if experiment.config}
     ready = [experiment for experiment in ordered if experiment.config]
@@ -180,12 +180,15 @@ def _rows(ordered: list[Experiment], limit: int | None, fresh: bool, progress: R
             yield _row(experiment, StepCounts(), "failed", 2, experiment.error, 0.0)
     cluster = ready[0].config.execution.cluster if ready and ready[0].config else Cluster(kind="serial")
     if isinstance(cluster, Cluster) and cluster.kind == "local" and min(n_workers(cluster), len(ready)) == 1:
-        cluster = Cluster(kind="serial")
+        cluster = without_workers(cluster)
     small, n_threads = all(experiment.layout.n_input <= SMALL_POINTS for experiment in ready if experiment.layout), 1
-    if not small and ready[0].config and ready[0].layout:
-        cluster, n_threads = placement(cluster, planned(stages_of_run(ready[0].config), ready[0].layout)[0])
+    plans = [planned(stages_of_run(one.config), one.layout)[0] for one in ready if one.config and one.layout]
+    if not small:
+        cluster, n_threads = placement(cluster, plans[0])
+    limit = memory_of_workers(cluster)
+    if may_have_threads(cluster) and not all(fit_workers(steps, limit) for steps in plans):
+        cluster = without_workers(cluster)
     with executing(progress, cluster, n_threads) as executor:
-        executor.memory = limit
         executor.start()
         if executor.client is not None and small:
             yield from _on_workers(executor.client, limit, ready, stores, fresh)

@@ -7,7 +7,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from ..clusters.limits import memory_of_workers
+from ..clusters.limits import memory_of_task
 from ..config.load import check_config, parse_override, read_settings
 from ..config.models import Config
 from ..config.sweep import apply_value, experiment_name, experiments, short_names
@@ -106,7 +106,7 @@ def _experiment(data: dict[str, object], values: Row, row: Row, path: Path, url:
 def plan_sweep(experiments: list[Experiment], limit: int | None, fresh: bool = False) -> list[Experiment]:
     """The experiments with the fingerprints of their steps, each after its parent; invalid experiments first.
 
-    limit: memory of a worker in bytes, None if unknown. fresh: nothing of their stores is kept.
+    limit: the most memory of a task in bytes, None if unknown. fresh: nothing of their stores is kept.
     """
     planned = [_with_layout(experiment, limit, fresh) for experiment in experiments]
     ordered = [experiment for experiment in planned if experiment.layout is None]
@@ -128,9 +128,9 @@ def plan_sweep(experiments: list[Experiment], limit: int | None, fresh: bool = F
 
 
 def worker_limit(experiments: list[Experiment]) -> int | None:
-    """Memory of a worker in bytes. Determined once, because block sizes depend on it and free memory changes."""
+    """The most memory of a task in bytes. Determined once for all experiments, because free memory changes."""
     configs = [experiment.config for experiment in experiments if experiment.config]
-    return memory_of_workers(configs[0].execution.cluster) if configs else None
+    return memory_of_task(configs[0].execution.cluster) if configs else None
 
 
 def _with_layout(experiment: Experiment, limit: int | None, fresh: bool) -> Experiment:

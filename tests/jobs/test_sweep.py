@@ -277,8 +277,12 @@ def test_interrupted_sweep_resumes(toy_stages, tmp_path):
     assert [row["state"] for row in result.rows] == ["done"] * 3
 
 
-@pytest.mark.parametrize(("small", "expected"), [(5, ("serial", 3)), (20_000, ("local", 1))])
-def test_large_experiments_run_in_threads_and_small_ones_as_tasks(toy_stages, tmp_path, monkeypatch, small, expected):
+@pytest.mark.parametrize(
+    ("small", "gib", "expected"), [(5, 8, ("serial", 3)), (20_000, 8, ("local", 1)), (20_000, 1.2, ("serial", 1))]
+)
+def test_large_experiments_run_in_threads_and_small_ones_as_tasks_if_these_fit_workers(
+    toy_stages, tmp_path, monkeypatch, small, gib, expected
+):
     started = []
 
     def executing(progress, cluster, n_threads):
@@ -288,6 +292,8 @@ def test_large_experiments_run_in_threads_and_small_ones_as_tasks(toy_stages, tm
     monkeypatch.setattr(sweep, "SMALL_POINTS", small)
     monkeypatch.setattr(sweep, "executing", executing)
     monkeypatch.setattr(limits, "available_cores", lambda: 3)
+    for name, n_bytes in (("available_memory", int(gib * 2**30)), ("total_memory", 2**33)):
+        monkeypatch.setattr(limits, name, lambda n_bytes=n_bytes: n_bytes)
     settings = {"block_points": 60, "cluster": {"kind": "local"}}
     sweep_of(write(tmp_path / "sweep.yaml", {"grid": {"weights.reg": [0.1, 0.01]}}, execution=settings))
     assert started == [expected]
