@@ -15,7 +15,7 @@ from ..core.errors import NotEnoughMemory, gib
 from ..storage.bundles import OBJECT_BYTES
 from .plan import Layout, Stage, planned
 from .plan_sizes import KDTREE_FEATURES, MAX_BLOCKS, MIN_BLOCK_POINTS
-from .step import DRIVER, WHOLE_DATA, WORKER, Report, RunsOn, Step
+from .step import DRIVER, WHOLE_DATA, Report, RunsOn, Step
 
 MIB = 2**20
 GIB = 2**30
@@ -50,9 +50,13 @@ def where(step: Step[Report], config: Config) -> RunsOn:
 def fits(step: Step[Report], config: Config) -> bool:
     """Whether a step's task fits its worker, as far as limits are known; the driver's memory is checked in the run."""
     cluster = config.execution.cluster
-    limits = {WORKER: memory_of_task(cluster), WHOLE_DATA: memory_of_high_memory(cluster)}
-    limit = limits.get(where(step, config))
+    limit = memory_of_high_memory(cluster) if step.runs_on == WHOLE_DATA else memory_of_task(cluster)
     return step.all_cores or limit is None or step.task_bytes <= task_room(limit)
+
+
+def has_worker_tasks(step: Step[Report]) -> bool:
+    """Whether workers compute the step's tasks; one that uses the client itself sends them tasks too."""
+    return step.runs_on != WHOLE_DATA and not step.all_cores
 
 
 def check_worker(step: Step[Report], limit: int | None) -> None:
@@ -93,13 +97,13 @@ def check_driver(step: Step[Report], available: int) -> None:
 def check_plan(steps: Iterable[Step[Report]], limit: int | None) -> None:
     """Raises NotEnoughMemory if the plan has a step that does not fit its workers."""
     for step in steps:
-        if step.runs_on == WORKER:
+        if has_worker_tasks(step):
             check_worker(step, limit)
 
 
 def fit_workers(steps: Iterable[Step[Report]], limit: int | None) -> bool:
-    """Whether the steps that run on workers fit workers of `limit` bytes (None: unknown)."""
-    return limit is None or all(step.runs_on != WORKER or step.task_bytes <= task_room(limit) for step in steps)
+    """Whether the tasks that run on workers fit workers of `limit` bytes (None: unknown)."""
+    return limit is None or all(step.task_bytes <= task_room(limit) for step in filter(has_worker_tasks, steps))
 
 
 def fit_blocks(stages: Mapping[str, Stage], layout: Layout, *limits: int | None) -> Layout:

@@ -1,5 +1,6 @@
 """Planned memory: blocks that fit workers, errors with both numbers."""
 
+import contextlib
 import json
 from dataclasses import replace
 
@@ -343,9 +344,21 @@ class TestRefused:
         cluster = {"kind": "kubernetes", "memory": "2GiB", "high_memory": "4GiB"}
         config = config_of(execution={"cluster": cluster})
         sizes = [1274 * MIB, 1275 * MIB, 3302 * MIB, 3303 * MIB]
-        for on_driver, expected in ((False, [True, False, False, False]), (True, [True, True, True, False])):
-            steps = [make_step("s.t", task_bytes=size, runs_on=WHOLE_DATA if on_driver else WORKER) for size in sizes]
-            assert [fits(step, config) for step in steps] == expected
+        for runs_on, n_fitting in ((WORKER, 1), (DRIVER, 1), (WHOLE_DATA, 3)):
+            steps = [make_step("s.t", task_bytes=size, runs_on=runs_on) for size in sizes]
+            assert [fits(step, config) for step in steps] == [True] * n_fitting + [False] * (4 - n_fitting)
+
+    def test_plan_is_checked_like_the_run(self):
+        """A step of the driver sends tasks of its size to the workers."""
+        for runs_on, all_cores, is_checked in (
+            (DRIVER, False, True),
+            (DRIVER, True, False),
+            (WHOLE_DATA, False, False),
+        ):
+            step = make_step("s.t", task_bytes=GIB, runs_on=runs_on, all_cores=all_cores)
+            refused = pytest.raises(NotEnoughMemory, match="a worker of") if is_checked else contextlib.nullcontext()
+            with refused:
+                task_costs.check_plan([step], GIB)
 
     def test_driver_steps_are_checked_against_the_memory_of_the_driver(self, tmp_path, serial):
         store = Store(str(tmp_path / "run.zarr"))
