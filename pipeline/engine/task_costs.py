@@ -116,10 +116,12 @@ def fit_blocks(stages: Mapping[str, Stage], layout: Layout, *limits: int | None)
     smaller = layout
     for limit in limits:
         smaller = layout
-        while limit is not None and smaller.block_points > least:
+        while limit is not None:
             steps, _ = planned(stages, smaller)
             if fit_workers(steps, limit):
                 return smaller
+            if smaller.block_points <= least:
+                break
             smaller = replace(smaller, block_points=1 << (smaller.block_points - 1).bit_length() - 1)
     return smaller
 

@@ -164,6 +164,13 @@ class TestBlocksFollowMemory:
             larger = walk_all(config, replace(fitted, block_points=2 * fitted.block_points))[0]
             assert max(s.task_bytes for s in larger if s.runs_on == WORKER) > task_costs.task_room(limit)
 
+    def test_smallest_blocks_are_tried_before_the_next_limit(self, monkeypatch):
+        monkeypatch.setattr(task_costs, "fit_workers", lambda steps, limit: max(s.n_blocks for s in steps) >= limit)
+        config = config_of()
+        layout = make_layout(config, n=4 * MIN_BLOCK_POINTS, d=3, block=4 * MIN_BLOCK_POINTS)
+        sizes = [task_costs.fit_blocks(stages_of_run(config), layout, limit, 1).block_points for limit in (1, 2, 4, 5)]
+        assert sizes == [4 * MIN_BLOCK_POINTS, 2 * MIN_BLOCK_POINTS, MIN_BLOCK_POINTS, 4 * MIN_BLOCK_POINTS]
+
     def test_blocks_are_not_so_small_that_the_plan_itself_fills_the_memory(self, monkeypatch):
         monkeypatch.setattr(task_costs, "MAX_BLOCKS", 1000)
         config = config_of(neighbors={"n_neighbors": 5000}, execution={"block_points": "auto"})
