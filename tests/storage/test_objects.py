@@ -137,6 +137,16 @@ class TestLocalFiles:
         assert files_below(tmp_path) == dict.fromkeys(names, b"theirs")
 
 
+def test_one_writer_creates_an_object_without_hard_links(tmp_path, monkeypatch):
+    def refuse(*names):
+        raise OSError(errno.ENOTSUP, "no links")
+
+    monkeypatch.setattr(os, "link", refuse)
+    objects = local_objects(tmp_path)
+    check_that_one_writer_creates(objects, "a/lock")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["lock"]
+
+
 class TestRemoteUrls:
     def test_invalid_url_is_a_config_error(self):
         pytest.importorskip("obstore", reason="object stores need the extra s3")
