@@ -137,6 +137,12 @@ class TestLocalFiles:
         assert files_below(tmp_path) == dict.fromkeys(names, b"theirs")
 
 
+@pytest.mark.parametrize("name", ["my:store.zarr", "s3:x", "a b%20c.zarr"])
+def test_name_without_slashes_is_a_local_folder(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    assert open_objects(name).url == str(tmp_path / name)
+
+
 def test_one_writer_creates_an_object_without_hard_links(tmp_path, monkeypatch):
     def refuse(*names):
         raise OSError(errno.ENOTSUP, "no links")
