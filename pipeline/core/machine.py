@@ -47,7 +47,7 @@ PACKAGES = (
 def available_cores() -> int:
     """Cores this process may use. LLE_CORES sets them in a container that shares cores without a limit."""
     requested = os.environ.get("LLE_CORES", "")
-    if requested.isdigit() and int(requested) > 0:
+    if requested.isdecimal() and int(requested) > 0:
         return int(requested)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -78,7 +78,7 @@ def _limits() -> list[tuple[int, int]]:
     limits = [found for folder in _cgroups() for found in _memory_of_cgroup(folder)]
     # Not every site enforces the job's memory (in MiB) by control groups.
     texts = [os.environ.get(f"SLURM_{name}", "") for name in ("MEM_PER_NODE", "MEM_PER_CPU", "CPUS_ON_NODE")]
-    per_node, per_cpu, cpus = (int(text) if text.isdigit() else 0 for text in texts)
+    per_node, per_cpu, cpus = (int(text) if text.isdecimal() else 0 for text in texts)
     if job_mib := per_node or per_cpu * cpus:
         me, used = psutil.Process(), 0
         for process in (me, *me.children(recursive=True)):

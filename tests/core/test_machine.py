@@ -120,6 +120,7 @@ def test_group_path_outside_the_visible_tree_is_ignored(cgroups, tmp_path):
         ({"SLURM_MEM_PER_NODE": "0"}, None),
         ({"SLURM_MEM_PER_CPU": "2048"}, None),
         ({"SLURM_MEM_PER_NODE": "?"}, None),
+        ({"SLURM_MEM_PER_NODE": "²"}, None),
     ],
 )
 def test_memory_of_the_slurm_job_minus_usage(cgroups, monkeypatch, environment, gib):
@@ -131,6 +132,14 @@ def test_memory_of_the_slurm_job_minus_usage(cgroups, monkeypatch, environment, 
     else:
         assert (gib - 8) * GIB < available_memory() < gib * GIB
         assert total_memory() == gib * GIB
+
+
+@pytest.mark.parametrize(("text", "cores"), [("3", 3), ("0", None), ("²", None), ("many", None)])
+def test_cores_that_are_no_number_are_ignored(monkeypatch, text, cores):
+    monkeypatch.delenv("LLE_CORES", raising=False)
+    all_cores = machine.available_cores()
+    monkeypatch.setenv("LLE_CORES", text)
+    assert machine.available_cores() == (cores or all_cores)
 
 
 def test_source_digest_covers_the_whole_package(monkeypatch, tmp_path):
