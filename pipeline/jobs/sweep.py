@@ -106,17 +106,22 @@ def _run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: R
         _write_results(root, experiments, result)
     failed = [row for row in table if row["exit_code"]]
     if failed:
-        lines = [f"  {row['experiment']}: {row['message'].splitlines()[0]}" for row in failed[:NAMED]]
+        lines = [f"  {row['experiment']}: {_brief(row['message'])}" for row in failed[:NAMED]]
         more = [f"  and {len(failed) - NAMED} more"] if len(failed) > NAMED else []
         head = f"{len(failed)} of {len(table)} experiments failed; {root.url}/sweep.html has all results:"
         raise ExperimentsFailed("\n".join([head, *lines, *more]), [row["exit_code"] for row in failed])
     return result
 
 
+def _brief(message: str) -> str:
+    """The first two lines as one: that of an invalid config is followed by what is wrong in it."""
+    return " ".join(line.strip().removeprefix("- ") for line in message.splitlines()[:2])
+
+
 def _line(row: Row, number: int, n_experiments: int) -> str:
     words = {"cut": "truncated"}
     counts = ", ".join(f"{row[f'steps_{kind}']} {words.get(kind, kind)}" for kind in StepCounts.KINDS)
-    outcome = f"{row['seconds']:.1f} s, steps: {counts}" if row["state"] != "failed" else row["message"].splitlines()[0]
+    outcome = f"{row['seconds']:.1f} s, steps: {counts}" if row["state"] != "failed" else _brief(row["message"])
     return f"[{number}/{n_experiments}] {row['experiment']}: {row['state']}, {outcome}"
 
 

@@ -226,6 +226,15 @@ def test_failed_experiment_is_reported_and_others_run(tmp_path):
     assert "http" not in page.replace("http-equiv", "")
 
 
+def test_error_in_the_config_of_an_experiment_is_printed(toy_stages, tmp_path):
+    path, progress = write(tmp_path / "a.yaml", {"list": [{"method": "lle"}, {"neighbors.method": "nope"}]}), Quiet()
+    with pytest.raises(ExperimentsFailed, match=r"experiment .*: neighbors\.method: .*nope") as failure:
+        run_sweep(*load_sweep([path], (), None), False, progress)
+    [line] = [line for line in progress.lines if "failed" in line]
+    assert "neighbors.method: " in line
+    assert len(str(failure.value).splitlines()) == 2
+
+
 def test_experiment_that_misses_a_bound_keeps_its_metrics(tmp_path):
     apart = {"graph.components": "error", "neighbors.n_neighbors": 3}  # too few for one component
     url, experiments = load_sweep([write(tmp_path / "tol.yaml", {"list": [{"method": "lle"}, apart]})], (), None)
