@@ -80,7 +80,7 @@ def run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: Ru
     """Run every experiment, write table and contact sheet. If an experiment fails, the others still run.
 
     Raises:
-        ConfigError: the store at `url` holds a single run.
+        ConfigError: the store at `url` holds a run or versions of it.
         StoreError: the store cannot be used.
         ExperimentsFailed: some experiments failed; raised after all have ended.
     """
@@ -90,10 +90,10 @@ def run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: Ru
 
 def _run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: RunProgress) -> SweepResult:
     started, root = time.perf_counter(), Store(url)
-    if root.objects.exists("zarr.json"):
+    if root.objects.exists("zarr.json") or root.has_versions():
         raise ConfigError(
-            f"{root.url}: expected an empty folder or one of a sweep, found the store of a run; choose another "
-            f"output.store"
+            f"{root.url}: expected an empty folder or one of a sweep, found the store of a run or its versions; choose "
+            f"another output.store"
         )
     rows: dict[str, Row] = {}
     with interruptible(), RunLock(root):

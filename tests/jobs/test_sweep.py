@@ -390,11 +390,12 @@ def test_key_that_the_sweep_sets_cannot_be_set_for_all(tmp_path):
     assert [experiment.config.weights.reg for experiment in experiments] == [1, 0.1]
 
 
-def test_sweep_into_the_store_of_a_run_is_refused(tmp_path):
+@pytest.mark.parametrize("name", ["zarr.json", "published.json"])
+def test_sweep_into_the_store_of_a_run_is_refused(tmp_path, name):
     path = write(tmp_path / "a.yaml", {"grid": {"weights.reg": [0.1]}})
     url, experiments = load_sweep([path], (), None)
-    Store(url).create_group({})
-    with pytest.raises(ConfigError, match="found the store of a run"):
+    Store(url).objects.put(name, b"{}")
+    with pytest.raises(ConfigError, match="found the store of a run or its versions"):
         run_sweep(url, experiments, False, Quiet())
 
 
