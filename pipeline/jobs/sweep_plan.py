@@ -58,6 +58,10 @@ def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None)
         set_keys = [key for override in overrides for key in _keys(*parse_override(override))]
         if lost := [key for key in set_keys if all(_hides(values, key) for values in swept)]:
             raise ConfigError(f"--set {lost[0]}: config {path} has values of {lost[0]} in its sweep; change them there")
+        if any("output.store" in _keys(*entry) for values in swept for entry in values.items()):
+            raise ConfigError(
+                f"sweep: config {path} sweeps output.store; remove it: each experiment gets its own store"
+            )
         for values in swept:
             short = short_names(list(values))
             row = file_values | {short[key]: value for key, value in values.items()}

@@ -365,6 +365,8 @@ def test_several_files_are_one_sweep(tmp_path):
         ({"grid": {"weights.rge": [1]}}, "weights.rge: unknown key"),
         ({"grid": {"method.a": [1]}}, "not a section"),
         ({"grid": {"weights.reg": 3}}, "grid.weights.reg"),
+        ({"grid": {"output.store": ["a", "b"]}}, "sweeps output.store; remove it"),
+        ({"list": [{"output": {"store": "a", "report": True}}, {"method": "pca"}]}, "sweeps output.store; remove it"),
         ({"grid": {"weights.reg": [1, 1]}}, "the same name"),
         ({"list": [{"execution.cluster.kind": "serial"}, {"execution.cluster.kind": "local"}]}, "use the same cluster"),
     ],
