@@ -138,7 +138,8 @@ def _write_results(root: Store, experiments: list[Experiment], result: SweepResu
         for cell in _cells(experiment, len(experiments))
     ]
     curves = all(experiment.config.eigensolver.n_components == 1 for experiment in experiments if experiment.config)
-    axes = "; upwards the coordinate, to the right the true one" if curves and any(cell.key for cell in cells) else ""
+    has_values = any(cell.key and not cell.key.classes for cell in cells)
+    axes = "; upwards the coordinate, to the right the true one" if curves and has_values else ""
     pictures = draw_contact_sheet(cells, title + axes)
     root.objects.put("sweep.parquet", table_bytes(result.rows))
     root.objects.put("contact_sheet.png", pictures.light)

@@ -26,6 +26,7 @@ from lle.jobs import run as runs
 from lle.jobs import sweep, sweep_plan
 from lle.jobs.sweep import StepCounts, run_sweep
 from lle.jobs.sweep_plan import describe_sweep, load_sweep, plan_sweep
+from lle.report import sweep_figure
 from lle.stages import find_neighbors
 from lle.storage import local_objects
 from lle.storage.blocks import Blocks
@@ -224,6 +225,20 @@ def test_failed_experiment_is_reported_and_others_run(tmp_path):
     page = Path(url, "sweep.html").read_text()
     assert "1 failed" in page
     assert "http" not in page.replace("http-equiv", "")
+
+
+@pytest.mark.parametrize(("labels", "is_named"), [(["a", "b"], False), ([0.25, 0.5, 0.75], True)])
+def test_title_names_the_axis_of_true_coordinates_but_not_of_classes(tmp_path, monkeypatch, labels, is_named):
+    points = np.random.default_rng(3).normal(size=(60, 3))
+    table = pd.DataFrame(points, columns=["x", "y", "z"]).assign(label=np.resize(labels, 60))
+    table.to_csv(tmp_path / "x.csv", index=False)
+    titles, draw = [], sweep_figure.draw_contact_sheet
+    monkeypatch.setattr(
+        sweep_figure, "draw_contact_sheet", lambda cells, title: titles.append(title) or draw(cells, title)
+    )
+    source = {"kind": "csv", "path": str(tmp_path / "x.csv"), "label": "label"}
+    sweep_of(write(tmp_path / "a.yaml", {"list": [{"method": "pca"}]}, input=source, eigensolver={"n_components": 1}))
+    assert ["to the right the true one" in title for title in titles] == [is_named]
 
 
 def test_error_in_the_config_of_an_experiment_is_printed(toy_stages, tmp_path):
