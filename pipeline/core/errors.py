@@ -181,10 +181,6 @@ class NotEnoughMemory(LleError):
 class ExperimentsFailed(LleError):
     """Some experiments of a sweep failed. Exit code 1 if a retry may cure one, else the largest of their codes."""
 
-    def __init__(self, message: str, codes: list[int]) -> None:
-        super().__init__(message)
-        self.exit_code = 1 if 1 in codes else max(codes)
-
 
 class Interrupted(BaseException):
     """A signal stopped the run; finished work is kept.

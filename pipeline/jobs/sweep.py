@@ -109,7 +109,8 @@ def _run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: R
         lines = [f"  {row['experiment']}: {_brief(row['message'])}" for row in failed[:NAMED]]
         more = [f"  and {len(failed) - NAMED} more"] if len(failed) > NAMED else []
         head = f"{len(failed)} of {len(table)} experiments failed; {root.url}/sweep.html has all results:"
-        raise ExperimentsFailed("\n".join([head, *lines, *more]), [row["exit_code"] for row in failed])
+        codes = [row["exit_code"] for row in failed]
+        raise ExperimentsFailed("\n".join([head, *lines, *more]), exit_code=1 if 1 in codes else max(codes))
     return result
 
 
