@@ -215,14 +215,15 @@ def finished_reports(store: Store, step: Step[R], fingerprint: str) -> dict[int,
 
 
 def _blocks(store: Store, key: str, fingerprint: str, kind: type[T]) -> dict[int, BlockReport[T]]:
-    reports = (_unpack(content, fingerprint, kind) for content in store.get_jsons(_markers(store, key)))
+    contents = store.map_together(store.get_json, _markers(store, key))
+    reports = (_unpack(content, fingerprint, kind) for content in contents)
     return {report.block: report for report in reports if report is not None}
 
 
 def delete_damaged_markers(store: Store, key: str, fingerprint: str) -> None:
     """Delete the markers of a step that do not carry this fingerprint and a correct checksum."""
     markers = _markers(store, key)
-    contents = zip(markers, store.get_jsons(markers), strict=True)
+    contents = zip(markers, store.map_together(store.get_json, markers), strict=True)
     store.objects.delete_objects([name for name, content in contents if _unpack(content, fingerprint, dict) is None])
 
 

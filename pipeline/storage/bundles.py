@@ -238,10 +238,6 @@ class Bundles:
         except (CorruptChunk, ValueError, RecursionError):
             return None
 
-    def get_jsons(self, names: Sequence[str]) -> list[dict[str, object] | None]:
-        """As `get_json` for several names, in their order; several are read at one time from an object store."""
-        return list(self.map_together(self.get_json, names))
-
     def put_record(self, name: str, record: object) -> None:
         self.put_json(name, to_json(record))
 
