@@ -67,7 +67,7 @@ def begin_step(
     is_current = record is not None and (record.fingerprint, record.n_blocks) == (fingerprint, step.n_blocks)
     if record is not None and is_current and _outputs_exist(store, step, record):
         reports = finished_reports(store, step, fingerprint)
-        if len(reports) == step.n_blocks or not record.deleted:
+        if len(reports) == step.n_blocks or not record.freed:
             return reports
         delete_step_record(store, step.key)  # the data of all blocks were freed
         _create_outputs(store, step, fingerprint)
@@ -129,13 +129,13 @@ def _undamaged(
         return None
     blocks = {damage.block_of_damage(record, error.array, error.chunk) for error in errors}
     undamaged = {block: report for block, report in reports.items() if block not in blocks}
-    is_useless = bool(record.deleted) and len(undamaged) < step.n_blocks
+    is_useless = bool(record.freed) and len(undamaged) < step.n_blocks
     return None if None in blocks or is_useless else (source_store, record, undamaged)
 
 
 def _outputs_exist(store: Store, step: Step[R], record: StepRecord) -> bool:
     """Whether the arrays of a step exist unless deleted, and its report files, which people may have changed."""
-    arrays = [array for array in step.arrays if array.spec.name not in record.deleted]
+    arrays = [array for array in step.arrays if array.spec.name not in record.freed]
     return all(map(store.holds, arrays)) and (not step.depends_on_records or store.metrics() is not None)
 
 
@@ -166,14 +166,15 @@ def delete_data(store: Store, key: str, names: Collection[str]) -> None:
     record = step_record(store, key)
     if record is None:
         return
-    if not record.deleted.issuperset(names):
-        store.put_record(record_name(key), replace(record, freed=tuple(sorted(record.deleted.union(names)))))
+    freed = {*record.freed, *names}
+    if len(freed) > len(record.freed):
+        store.put_record(record_name(key), replace(record, freed=tuple(sorted(freed))))
     list(store.map_together(store.delete, list(names)))
 
 
 def deleted_data(store: Store, steps: Sequence[Step[Report]]) -> list[set[str]]:
     found = store.read_records([record_name(step.key) for step in steps], StepRecord)
-    return [set() if record is None else set(record.deleted) for record in found]
+    return [set() if record is None else set(record.freed) for record in found]
 
 
 def delete_step_record(store: Store, key: str) -> None:

@@ -38,13 +38,9 @@ class StepRecord:
     def written(self) -> list[str]:
         return [*self.arrays, *self.bundles]
 
-    @property
-    def deleted(self) -> frozenset[str]:
-        return frozenset(self.freed)
-
     def without_deleted(self) -> "StepRecord":
         arrays, bundles = (
-            tuple(name for name in names if name not in self.deleted) for names in (self.arrays, self.bundles)
+            tuple(name for name in names if name not in self.freed) for names in (self.arrays, self.bundles)
         )
         return replace(self, arrays=arrays, bundles=bundles)
 
