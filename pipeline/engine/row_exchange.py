@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from math import isqrt
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Int64, Ints
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.bundles import BATCH_BYTES, Array
@@ -25,8 +25,6 @@ from . import disk_costs, task_costs
 from .plan import Layout
 from .second_level import join_step, parts_of
 from .step import Report, Step, task
-
-Ids = npt.NDArray[np.integer]
 
 REQUESTS, SENT = "_work/row_requests", "_work/sent_rows"
 LISTS = array_specs.NEIGHBOR_INDICES.name
@@ -89,7 +87,7 @@ class Requested(Report):
     largest: int
 
 
-def foreign_rows(indices: Ids, start: int, stop: int) -> Ids:
+def foreign_rows(indices: Ints, start: int, stop: int) -> Ints:
     """The distinct ids in (b, K) neighbour lists outside [start, stop), ascending; -1 is ignored."""
     return np.unique(indices[(indices >= 0) & ((indices < start) | (indices >= stop))])
 
@@ -102,7 +100,7 @@ def request_rows(store: Store, block_index: int, blocks: Blocks, group: int, lis
     cuts = np.array([np.searchsorted(ids, bounds) for ids in needed])
     counts = np.diff(cuts, axis=1)  # (targets, blocks); ids ascend, so those of one block stand together
 
-    def parts() -> Iterator[tuple[int, dict[str, Ids]]]:
+    def parts() -> Iterator[tuple[int, dict[str, Ints]]]:
         for source in np.flatnonzero(counts.any(axis=0)).tolist():
             rows = np.concatenate(
                 [ids[slice(*cut)] for ids, cut in zip(needed, cuts[:, source : source + 2], strict=True)]
@@ -134,8 +132,8 @@ def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, group:
 
 
 def receive_rows(
-    store: Store, block_index: int, array: str, blocks: Blocks, indices: Ids, lists: str = LISTS
-) -> tuple[Ids, Array]:
+    store: Store, block_index: int, array: str, blocks: Blocks, indices: Ints, lists: str = LISTS
+) -> tuple[Ints, Array]:
     """(ids ascending, rows of the array) of the points of a block and of all their neighbours in other blocks."""
     start, stop = blocks.rows(block_index)
     needed = foreign_rows(indices, start, stop)
@@ -158,7 +156,7 @@ def receive_rows(
     return rows, values
 
 
-def positions_of(ids: Ids, rows: Ids, start: int, stop: int) -> npt.NDArray[np.int64]:
+def positions_of(ids: Ints, rows: Ints, start: int, stop: int) -> Int64:
     """Positions of neighbours in the rows of `receive_rows`, for the block of the ids start .. stop - 1.
 
     Most neighbours are in the block itself, so only the others are searched for. Empty slots (-1) get position 0.
