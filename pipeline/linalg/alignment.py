@@ -146,10 +146,11 @@ def align_components(
         reason = "the earlier embedding does not record which rows of the input it has"
     else:
         rows, compared = len(earlier.embedding), bool(len(earlier.hashes))
+        hashes = store.read_all(array_specs.ROW_HASH.name)
         if is_sample:
-            earlier = _in_this_order(earlier, store.read_all(array_specs.ROW_HASH.name))
+            earlier = _in_this_order(earlier, hashes)
         for number in range(n_graph):
-            component_report, rotations[number] = _align_component(store, number, earlier, scale)
+            component_report, rotations[number] = _align_component(store, number, earlier, hashes, scale)
             components.append(component_report)
     store.write_bundle(ROTATION, rotations=rotations)
     return Alignment(previous or "this store", scale, rows, compared, components, reason)
@@ -164,7 +165,9 @@ def _in_this_order(earlier: EarlierEmbedding, hashes: npt.NDArray[np.uint64]) ->
     return EarlierEmbedding(earlier.embedding[rows], np.where(is_shared, earlier.component[rows], -1), hashes)
 
 
-def _align_component(store: Store, number: int, earlier: EarlierEmbedding, scale: str) -> tuple[Json, Float64]:
+def _align_component(
+    store: Store, number: int, earlier: EarlierEmbedding, hashes: npt.NDArray[np.uint64], scale: str
+) -> tuple[Json, Float64]:
     """One component against the earlier component that shares most of its points.
 
     `size_ratio` is the norm of the new coordinates of the shared points over the norm of the earlier ones. With scale
@@ -175,7 +178,6 @@ def _align_component(store: Store, number: int, earlier: EarlierEmbedding, scale
     shared_rows = np.flatnonzero(original < len(earlier.embedding))
     shared_rows = shared_rows[earlier.component[original[shared_rows]] >= 0]
     if len(earlier.hashes):
-        hashes = store.read_all(array_specs.ROW_HASH.name)
         shared_rows = shared_rows[(hashes[original[shared_rows]] == earlier.hashes[original[shared_rows]]).all(axis=1)]
     shared = earlier.component[original[shared_rows]]
     report: Json = {
@@ -242,11 +244,6 @@ def align(new: Float64, previous: Float64) -> Rotation | None:
 def coordinate_scale(scale: str, n_points: int) -> float:
     """Factor from the unit eigenvectors of a component of n_points points to its coordinates."""
     return float(np.sqrt(n_points)) if scale == "unit_covariance" else 1.0
-
-
-def rotations(store: Store) -> Float64:
-    """(components, m, m) rotations that the step `align` computed."""
-    return store.read_bundle(ROTATION)["rotations"]
 
 
 def _embedding_of(store: Store) -> EarlierEmbedding | None:

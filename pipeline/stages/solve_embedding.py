@@ -24,7 +24,7 @@ from ..kernels.eigensolver.rayleigh_ritz import fix_signs
 from ..kernels.eigensolver.rows import MOST_CUTS
 from ..kernels.quality.trustworthiness import participation, separated
 from ..linalg import component_solve
-from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
+from ..linalg.alignment import EMBEDDED, ROTATION, align_step, coordinate_scale
 from ..linalg.component_solve import Solution, SolveJob
 from ..linalg.coordinates import choice_bytes
 from ..linalg.preprocess import chunk_rows, fit_bytes, principal_components
@@ -286,11 +286,12 @@ def write_embedding(
     embedding = np.full((len(original), n_components), np.nan)
     component = np.full(len(original), -1, np.int32)
     eigenvalues, converged = np.full((n_graph, n_pairs), np.nan), True
+    rotations = store.read_bundle(ROTATION)["rotations"] if aligned else np.empty(0)
     for number in range(n_graph):
         part = store.read_bundle(f"_work/eigen/{number:05d}")
         vectors = part["vectors"]
         if aligned:
-            vectors = vectors @ rotations(store)[number]
+            vectors = vectors @ rotations[number]
         embedding[part["rows"]] = coordinate_scale(scale, len(part["rows"])) * vectors
         component[part["rows"]] = number
         eigenvalues[number, : len(part["eigenvalues"])] = part["eigenvalues"]
