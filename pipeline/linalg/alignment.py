@@ -19,7 +19,7 @@ from scipy.linalg import orthogonal_procrustes
 from ..config.models import Config
 from ..core.arrays import Float64, Int32
 from ..core.errors import ConfigError, CorruptChunk
-from ..engine import checkpoint, current_config, disk_costs
+from ..engine import checkpoint, current_config, disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
 from ..kernels.neighbors.duplicates import merge_duplicates
@@ -71,7 +71,7 @@ def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> "Ste
     aligned = task(
         align_components, n_components=m, n_graph=n_graph, scale=scale, previous=previous, is_sample=is_sample
     )
-    n_bytes = 8 * layout.n_points * (4 * m + 4) + 40 * layout.n_input * m
+    n_bytes = task_costs.TASK_BYTES + 8 * layout.n_points * (4 * m + 4) + layout.n_input * (24 * m + 100)
     bundles = {f"{ROTATION}.npz": disk_costs.files(1, 8 * n_graph * m * m)}
     key, state = "solve_embedding.align", _state_of(previous) if previous else {}
     return Step(key, aligned, 1, n_bytes, bundles=bundles, input_state=state, runs_on=WHOLE_DATA)
