@@ -100,7 +100,7 @@ def link_steps(config: Config, layout: Layout, nodes: int) -> Generator[Step[Rep
     n_candidates = min(components.outside, components.components * most_candidates(components.components))
     row, d = layout.row_bytes, layout.n_features
     connect = task(connect_components, blocks=blocks)
-    n_bytes = task_costs.TASK_BYTES + 8 * n + 24 * components.outside
+    n_bytes = task_costs.TASK_BYTES + 12 * n + 72 * components.outside
     n_bytes += blocks.size * (3 * row + 64) + task_costs.tree_bytes(blocks.size, d) + 2 * task_costs.SCORE_BYTES
     n_bytes += n_candidates * (2 * row + 32 * d + 400) + task_costs.tree_bytes(n_candidates, d)
     bundles = {f"{LINKS}.npz": disk_costs.per_point(n=2 * components.components, blocks=1, numbers=3)}

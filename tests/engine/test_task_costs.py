@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -24,8 +25,10 @@ from lle.jobs import run as runs
 from lle.jobs import run_stages
 from lle.jobs.layout import layout_of
 from lle.kernels.batches import BATCH_BYTES
+from lle.kernels.graph.spanning_links import candidates, most_candidates
 from lle.kernels.neighbors.cells import TREE_FEATURES
 from lle.linalg.reg_step import PATCH_POINT_BYTES, TRIAL_POINT_BYTES
+from lle.search.contracted_graph import Components, link_steps
 from lle.stages.embed_new import Fit, Job, calibrate_step, embed_step
 from lle.stages.ingest import open_input
 from lle.stages.laplacian_factors import BATCH_LINKS
@@ -113,6 +116,22 @@ def test_planned_bytes_equal_values_by_hand(case, tmp_path, monkeypatch):
     actual = {(case, step.key): step.task_bytes - TASK_BYTES for step in steps}
     expected = {key: value for key, value in PLANNED.items() if key[0] == case}
     assert {key: actual[key] for key in expected} == expected
+
+
+def test_bytes_of_joining_components_cover_the_choice_of_their_points():
+    layout, n = Layout(10**6, 7, "float64", 1009, n_points=10**6, n_features=7, k_max=11), 10**6
+    for outside in (n // 10, n // 2, n - 10):
+        component = np.zeros(n, np.int32)
+        component[:outside] = 1
+        steps = link_steps(config_of(), layout, n)
+        next(steps)
+        planned_bytes = steps.send([Components(2, outside)]).task_bytes
+        tracemalloc.start()
+        candidates(component)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        others = 1009 * (3 * 56 + 64 + 88) + 2 * SCORE_BYTES + min(outside, 2 * most_candidates(2)) * (848 + 88)
+        assert component.nbytes + peak < planned_bytes - TASK_BYTES - others
 
 
 def test_bytes_of_placing_new_rows_equal_values_by_hand():
