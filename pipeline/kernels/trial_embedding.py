@@ -79,6 +79,10 @@ def largest_trial(n_features: int, is_simple: bool = False) -> int:
 
 
 def patch_points(n_features: int) -> int:
+    """
+    >>> patch_points(3), patch_points(784)
+    (1000, 564)
+    """
     return min(PATCH_POINTS, largest_trial(n_features) // 4)
 
 

@@ -138,6 +138,7 @@ def test_sample_and_patches_have_the_same_weight():
     """A patch whose largest piece is too small for a trial does not count."""
     rng, local = np.random.default_rng(11), RegChoice(SURFACE_REG, 0.5, 0.4, M, 900)
     sample, *patches = (rng.normal(size=(n, 8)) for n in (500, 300, 400))
+    patches[0][:20] += 500.0  # its largest piece is embedded
     alone = [reg_by_trial(points, local, K, M, "trace") for points in (sample, *patches)]
     values = np.array([[value for _, value in choice.tried] for choice in alone])
     in_pieces = rng.normal(size=(180, 8)) + 500.0 * (np.arange(180) < 90)[:, None]

@@ -13,10 +13,12 @@ from lle.config.models import Config
 from lle.config.yaml_io import to_yaml
 from lle.core.methods import METHODS
 from lle.engine import checkpoint
+from lle.engine.plan import Layout
 from lle.jobs.suggest import suggest
 from lle.kernels.factors.choose_reg import DENSE_REG, NOISY_REG, SURFACE_REG, WHOLE_REGS
 from lle.kernels.neighbors.duplicates import row_hashes
-from lle.linalg.reg_step import _patches, _points_with_smallest_hashes, reg_of_run
+from lle.kernels.trial_embedding import PATCHES
+from lle.linalg.reg_step import PATCH_POINT_BYTES, _patches, _points_with_smallest_hashes, reg_for_weights, reg_of_run
 from tests.support.points import swiss_roll
 
 pytestmark = pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
@@ -170,6 +172,26 @@ def test_patches_are_the_points_around_a_center_in_any_order_of_points():
         assert 150 < len(one) < 200
     [everything] = _patches(store, centers[:1], 10_000)
     assert len(everything) == len(lattice)
+
+
+def test_patches_lie_around_the_first_points_of_the_sample(tmp_path, make_config, run_stages, monkeypatch):
+    for bound in ("TRIAL_POINTS", "WHOLE_POINTS"):
+        monkeypatch.setattr(f"lle.kernels.trial_embedding.{bound}", 480)
+    found = []
+    monkeypatch.setattr("lle.linalg.reg_step._patches", lambda store, *rest: found.append(rest) or [])
+    choice(run_stages(make_config(tmp_path, POINTS["roll"], weights={}, neighbors={"n_neighbors": K}), "solve_weights"))
+    [(centers, n_points)] = found
+    assert n_points == 120
+    assert len(np.unique(centers, axis=0)) == PATCHES
+    assert set(map(tuple, centers)) < set(map(tuple, POINTS["roll"]))
+
+
+def test_plan_counts_patches_only_for_a_sample(tmp_path):
+    layouts = [Layout(n, 3, "float64", 700, n_points=n, n_features=3, k_max=K) for n in (2000, 3000, 16_000)]
+    steps = [next(reg_for_weights("solve_weights", config_of(tmp_path, "roll"), layout)) for layout in layouts]
+    few, more, sample = (step.task_bytes for step in steps)
+    assert sample - more > more - few + 6000 * PATCH_POINT_BYTES
+    assert more - few < 6000 * PATCH_POINT_BYTES
 
 
 @pytest.mark.filterwarnings("ignore")
