@@ -123,8 +123,8 @@ class SampleQuality:
             return None
         k = max(1, min(k, (self.n_points - 1) // 2))
         near = self._nearest(self._points if embedding is None else embedding, k)
-        hit = neighborhood_hit(self.labels[self.measured], self.labels[near])
-        return np.where((near[:, 0] >= 0) | np.isnan(hit), hit, 0.0)
+        own, labels = self.labels[self.measured], np.where(near >= 0, self.labels[near], np.nan)
+        return np.where((near[:, 0] >= 0) | np.isnan(own), neighborhood_hit(own, labels), 0.0)
 
     @cached_property
     def _neighbors(self) -> NeighborLists:

@@ -99,6 +99,14 @@ def test_hit_is_the_share_of_neighbours_with_the_same_label(points):
     assert np.nanmean(SampleQuality(points, K, 200, labels).measure(points[:, 1:]).hit) < 0.7
 
 
+def test_hit_ignores_missing_neighbours(points):
+    """Six points are embedded, so each has five neighbours of nine; the last point has another label."""
+    labels, embedding = np.append(np.zeros(199), 1.0), np.full((200, 2), np.nan)
+    embedding[:6] = points[:6, :2]
+    hit = SampleQuality(points, K, 200, labels).measure(embedding).hit
+    np.testing.assert_array_equal(hit, np.arange(200) < 6)
+
+
 @pytest.mark.parametrize("k", [3, K])
 def test_hit_of_any_number_of_neighbours(points: Float64, k: int) -> None:
     labels, every = (points[:, 0] > 0).astype(float), np.arange(200)
