@@ -86,6 +86,11 @@ class Neighbors(Model):
             )
         if self.metric == "cosine" and self.radius is not None and self.radius > 2:
             yield f"radius is {self.radius:g}, but 1 - cos is at most 2; lower radius"
+        if self.radius is not None and not 1.2e-38 < self.radius < 3.4e38:
+            yield (
+                f"radius is {self.radius:g}, outside of the range of float32, in which distances are stored; scale the "
+                f"data (preprocess.scale: standard) and set the radius for the new unit"
+            )
         if self.precomputed is not None and self.method != "auto":
             yield f"method is {self.method}, but precomputed neighbours need no search; remove one of them"
 

@@ -113,6 +113,7 @@ WRONG = [
     ("neighbors: {n_neighbors: 12.5}", ["neighbors.n_neighbors: ", "12.5", "integer"]),
     ("neighbors: {n_neighbors: 1e300}", ["neighbors.n_neighbors: ", "found 1e+300", "integer"]),
     ("neighbors: {n_neighbors: 1}", ["neighbors.n_neighbors: ", "found 1", "greater than or equal to 2"]),
+    ("neighbors: {radius: 1.0e40}", ["radius is 1e+40, outside of the range of float32"]),
     ("neighbors: {reverse: -1}", ["neighbors.reverse: ", "found -1", "greater than or equal to 0", "'auto'"]),
     ("weights: {reg: .nan}", ["weights.reg: ", "nan", "finite"]),
     ("execution: {cluster: {memory: 4GX}}", ["execution.cluster.memory: ", "'4GX'", '"4GiB"', "auto"]),
