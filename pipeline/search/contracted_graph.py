@@ -144,7 +144,7 @@ def connect_components(store: Store, block_index: int, blocks: Blocks) -> Connec
         links, lengths = _shortened(store, blocks, component, links, lengths)
     edges = as_edges(links, lengths)
     store.write_bundle(LINKS, **edges._asdict())
-    n_joined, longest = int(component.max()) + 1, float(edges.distances.max())
+    n_joined, longest = int(component.max()) + 1, float(lengths.max())
     limit = "" if n_joined == 2 else " or less"
     message = f"graph: {n_joined} components joined by {counted(n_joined - 1, 'link')} of length {longest:.3g}{limit}"
     return Connected(n_joined, n_joined - 1, longest, message=message)

@@ -218,7 +218,8 @@ def choose_sample(
 
 def intrinsic_dimension(distances: Float64) -> Measured | None:
     """The dimension of the data around sampled points, from (s, k) distances to neighbours; None if they have none."""
-    complete = distances[(np.isfinite(distances) & (distances > 0)).all(axis=1)]
+    stored = np.finfo(np.float32)  # the largest stands for all larger ones
+    complete = distances[((distances >= stored.tiny) & (distances < stored.max)).all(axis=1)]
     if distances.shape[1] < 2 or len(complete) < MIN_POINTS:
         return None
     try:

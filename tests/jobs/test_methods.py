@@ -98,9 +98,14 @@ class TestScaleOfTheData:
             assert np.isfinite(result["metrics"]["residuals"]).all()
         assert max(largest_angle(embeddings[0], other) for other in embeddings[1:]) < 1e-4
 
-    def test_laplacian_refuses_distances_outside_of_float32(self, tmp_path):
-        config = npy_config(tmp_path, 1e100 * points("swiss_roll", 300, 1))
-        assert "outside of the range of float32" in refused(2, "run", config, "--set", "method=laplacian")
+    def test_distances_outside_of_float32_are_reported_or_refused(self, tmp_path):
+        X, connect = 1e40 * points("swiss_roll", 300, 1), {"components": "connect"}
+        X[150:, 0] += 1e43
+        _, result = run_on(tmp_path, X, "lle", graph=connect, weights={"reg": 1e-3})
+        assert 0.9e43 < result["metrics"]["longest_link"] < 1e43
+        assert result["metrics"]["intrinsic_dimension"] is None
+        message = refused(2, "run", npy_config(tmp_path, X, graph=connect), "--set", "method=laplacian")
+        assert "outside of the range of float32" in message
 
     @pytest.mark.slow
     @pytest.mark.parametrize("method", ["lle", "modified"])

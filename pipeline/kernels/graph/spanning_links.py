@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from ...core.arrays import Float64, Floats, Int64, Ints
+from ..neighbors.list_lengths import as_stored
 from .connectivity import Edges, rank_in_row
 
 TREE_POINTS = 1024
@@ -135,6 +136,6 @@ def as_edges(pairs: Int64, lengths: Float64) -> Edges:
     order = np.lexsort((pairs[:, 0], lengths, pairs[:, 1]))
     reversed_links = order[rank_in_row(pairs[order, 1]) < REVERSED_LINKS]
     rows, neighbors = np.r_[pairs[:, 0], pairs[reversed_links, 1]], np.r_[pairs[:, 1], pairs[reversed_links, 0]]
-    distances = np.r_[lengths, lengths[reversed_links]].astype(np.float32)
+    distances = as_stored(np.r_[lengths, lengths[reversed_links]])
     order = np.lexsort((neighbors, distances, rows))
     return Edges(rows[order], neighbors[order], distances[order])
