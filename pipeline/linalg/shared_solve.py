@@ -8,6 +8,7 @@ to the store by cuts.
 import gc
 import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,7 +71,7 @@ def solve_rows(group: Group, job: SolveJob, max_bytes: int) -> tuple[Spectrum, i
     with PeakMemory() as peak:
         points = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == job.component)
         rows = in_group(group, len(points))
-        with recorded(store, job.component, is_recording=group.rank == 0) as progress:
+        with recorded(store, job.component) if group.rank == 0 else nullcontext(lambda _: None) as progress:
             spectrum = _solved(_problem(store, job, points, rows, max_bytes, progress))
         for cut, (first, past) in enumerate(rows.own_cuts, int(rows.first_cuts[group.rank])):
             for number, vector in enumerate(spectrum.vectors[first:past].T):

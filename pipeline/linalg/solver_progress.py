@@ -55,13 +55,8 @@ class ProgressRecord:
 
 
 @contextmanager
-def recorded(
-    store: Store, component: int, *, is_recording: bool = True
-) -> Iterator[Callable[["SolverProgress"], None]]:
-    """A function that records the progress of a component every RECORD_SECONDS; the record is removed at the end.
-
-    Of the processes of a group one is recording.
-    """
+def recorded(store: Store, component: int) -> Iterator[Callable[["SolverProgress"], None]]:
+    """A function that records the progress of a component every RECORD_SECONDS; the record is removed at the end."""
     name, last = f"{FOLDER}/{component:05d}.json", time.monotonic()
 
     def record(progress: "SolverProgress") -> None:
@@ -72,9 +67,6 @@ def recorded(
             store.put_record(name, ProgressRecord(**progress._asdict(), time=time.time()))
             last = now
 
-    if not is_recording:
-        yield lambda progress: None
-        return
     store.objects.delete_objects([name])  # a killed process leaves its own
     try:
         yield record
