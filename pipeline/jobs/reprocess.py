@@ -27,7 +27,7 @@ from ..engine.plan import History, RunResult
 from ..engine.step import Json, Report, Step
 from ..inputs import Source
 from ..linalg.alignment import state_of_other
-from ..search.variable_neighborhoods import names_files, state_of_files
+from ..search.variable_neighborhoods import state_of_files
 from ..storage.blocks import Blocks
 from ..storage.lock import RunLock
 from ..storage.store import Store
@@ -85,7 +85,9 @@ class VersionHistory(History):
         return step.fingerprint(upstream)
 
     def is_known(self, store: Store, stage: str, digests: list[str]) -> bool:
-        last = "find_neighbors" if names_files(self.config) else "ingest"
+        neighbors = self.config.neighbors
+        has_files = neighbors.precomputed is not None or neighbors.k_per_point is not None
+        last = "find_neighbors" if has_files else "ingest"  # the last stage that reads files
         if stage not in {"ingest", last}:
             return False
         content = _hash([config_key(self.config, None), digests]) if stage == last else ""

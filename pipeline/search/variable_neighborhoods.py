@@ -90,11 +90,6 @@ def value_of(config: Config) -> float | None:
     return n.radius if n.radius is not None else n.eta
 
 
-def names_files(config: Config) -> bool:
-    """Whether the lists depend on files other than the input's points."""
-    return config.neighbors.precomputed is not None or config.neighbors.k_per_point is not None
-
-
 def state_of_files(config: Config) -> Json:
     """Fingerprints of the other files that determine the lists, without reading them; {} if there are none."""
     files = {"precomputed": _graph, "k_per_point": _column}
