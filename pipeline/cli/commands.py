@@ -107,7 +107,7 @@ def sweep(
     def act() -> "Json":
         url, experiments = sweep_plan.load_sweep(configs, tuple(set_ or ()), store)
         if dry_run:
-            planned = sweep_plan.plan_sweep(experiments, sweep_plan.worker_limit(experiments))
+            planned = sweep_plan.plan_sweep(experiments, sweep_plan.worker_limit(experiments), fresh)
             return sweep_plan.describe_sweep(url, planned)
         result = run_sweep(url, experiments, fresh, RunProgress())
         return {
