@@ -28,7 +28,6 @@ ROWS_AT_ONCE = 2**18
 MAX_CLASSES = 1000
 """A column with more different texts is left out: it names rows, and `input.id` is for such a column."""
 MAX_INTEGER_CLASSES = 10
-LARGEST = 1e300
 UNNAMED_FEATURES = 20
 """Features without names are shown if there are at most this many; more are pixels or measurements of one kind."""
 
@@ -121,12 +120,7 @@ def _floats(values: "pa.ChunkedArray") -> Float64:
     """Numbers as float64; NaN where they are missing."""
     import pyarrow as pa
 
-    return without_extremes(np.asarray(values.cast(pa.float64(), safe=False).to_numpy(), np.float64))
-
-
-def without_extremes(values: Float64) -> Float64:
-    """Numbers with infinity for those whose differences may overflow, so that no scale can show them."""
-    return np.where(np.abs(values) > LARGEST, np.copysign(np.inf, values), values)
+    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(), np.float64)
 
 
 def _stored_features(store: Store, rows: Int64, limit: int) -> list[Column]:

@@ -11,7 +11,7 @@ from ..engine.step import Json
 from ..report.column import Column
 from ..storage import array_specs
 from ..storage.store import Store
-from .input_columns import exported_name, input_columns, without_extremes
+from .input_columns import exported_name, input_columns
 
 Float = type[np.float32] | type[np.float64]
 
@@ -106,7 +106,7 @@ def label_columns(store: Store, rows: Int64) -> list[Column]:
         return []
     attributes, names = store.attributes(), reports[0]["names"]
     label, name = label_name(attributes, reports[0]["kind"]), label_column(attributes)
-    first, *further = without_extremes(store.gather(array_specs.LABEL.name, rows)).T
+    first, *further = store.gather(array_specs.LABEL.name, rows).T
     if names is not None:
         first = np.nan_to_num(first, nan=-1.0).astype(np.int64)
     others = [Column(f"{name}{j}", f"{label} {j}", values) for j, values in enumerate(further, 2)]

@@ -51,7 +51,7 @@ class LocalObjects(Objects):
         persist(write, str(target))
         with storage_errors(str(target)):
             try:
-                _link_new(temporary, target)
+                os.link(temporary, target)
             except FileExistsError:
                 return False
             finally:
@@ -143,17 +143,6 @@ def _put(target: Path, create: Callable[[Path], object]) -> None:
             temporary.unlink(missing_ok=True)
 
     persist(write, str(target))
-
-
-def _link_new(source: Path, target: Path) -> None:
-    """Hard-link a file to a new name; without links, copy it. Raises FileExistsError."""
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        with target.open("xb") as file:  # others may see it before it is complete
-            file.write(source.read_bytes())
 
 
 def _link(source: Path, target: Path) -> None:

@@ -21,7 +21,6 @@ LOCK = "_run/lock.json"
 HEARTBEAT_SECONDS = 15.0
 STALE_SECONDS = 300.0
 POLL_SECONDS = 5.0
-WRITE_SECONDS = 0.5
 TORN = "torn"  # token of a lock that cannot be read
 JOB_UID = "LLE_JOB_UID"  # environment variable: uid of the Kubernetes Job of this process's pod
 
@@ -83,9 +82,6 @@ class RunLock:
             holder = self.store.read_open_record(self.name, Holder)
             if holder is None and not self.store.objects.exists(self.name):
                 continue  # released in the meantime
-            if holder is None:  # torn, or not complete yet, on a file system without hard links
-                time.sleep(WRITE_SECONDS)
-                holder = self.store.read_open_record(self.name, Holder)
             if holder is not None and holder_alive(self.store, self.name, holder):
                 raise self._refused(holder)
             self._remove_dead(TORN if holder is None else holder.token)

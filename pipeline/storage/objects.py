@@ -6,10 +6,10 @@ Every write is atomic. `create` is conditional: it succeeds for exactly one of s
 import time
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 from ..core.credentials import refuse_secret
 from ..core.errors import StoreError
-from ..core.patterns import is_url, local_path
 from .local_objects import LocalObjects
 from .object_protocol import Head, Objects
 from .remote_objects import RemoteObjects
@@ -76,4 +76,7 @@ def open_objects(url: str) -> Objects:
     if url.startswith(f"{SCHEME}://"):
         return MemoryObjects(url)
     refuse_secret(url)
-    return RemoteObjects(url) if is_url(url) else LocalObjects(local_path(url))
+    parsed = urlparse(url)
+    if parsed.scheme in {"", "file"} or len(parsed.scheme) == 1:
+        return LocalObjects(unquote(parsed.path) if parsed.scheme == "file" else url)
+    return RemoteObjects(url)

@@ -102,16 +102,6 @@ def test_a_changed_or_missing_input_leaves_the_features_of_the_store(finished, t
     np.testing.assert_array_equal(columns[1].values, x[rows, 1])
 
 
-def test_numbers_whose_differences_overflow_are_shown_as_unknown(tmp_path):
-    largest = np.finfo(float).max * np.repeat([1, -1], 60)
-    table = pd.DataFrame(np.random.default_rng(5).random((120, 3)), columns=list("abc"))
-    table.assign(d=largest, e=largest).to_parquet(tmp_path / "x.parquet")
-    source = {"kind": "parquet", "path": str(tmp_path / "x.parquet"), "columns": ["a", "b", "c"], "label": "d"}
-    config = write_config(tmp_path, input=source, output={"report": True}, quality={"sample": 60})
-    page = decode(Store(lle("run", config, "--set", "method=pca")["store"]).objects.get("report/explore.html"))
-    assert np.isnan([page["d"], page["e"]]).all()
-
-
 def test_a_row_index_without_a_name_gets_one():
     column = _column("", pa.chunked_array([pa.array(range(20))]))
     assert (column.name, column.label) == ("row index", "row index")

@@ -137,22 +137,6 @@ class TestLocalFiles:
         assert files_below(tmp_path) == dict.fromkeys(names, b"theirs")
 
 
-@pytest.mark.parametrize("name", ["my:store.zarr", "s3:x", "a b%20c.zarr"])
-def test_name_without_slashes_is_a_local_folder(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    assert open_objects(name).url == str(tmp_path / name)
-
-
-def test_one_writer_creates_an_object_without_hard_links(tmp_path, monkeypatch):
-    def refuse(*names):
-        raise OSError(errno.ENOTSUP, "no links")
-
-    monkeypatch.setattr(os, "link", refuse)
-    objects = local_objects(tmp_path)
-    check_that_one_writer_creates(objects, "a/lock")
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["lock"]
-
-
 class TestRemoteUrls:
     def test_invalid_url_is_a_config_error(self):
         pytest.importorskip("obstore", reason="object stores need the extra s3")
