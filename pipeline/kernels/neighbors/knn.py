@@ -159,10 +159,11 @@ def cell_neighbors(points: Floats, ids: Ints, k: int, exact_below: int, seed: in
         return brute_neighbors(points, ids, points, ids, k)
     middle = typical_point(points)
     sampled = np.abs(points[:: -(-len(points) // BRUTE_QUERIES)] - middle)
-    exponent = np.frexp(np.median(sampled.max(axis=1)))[1]
+    exponent = np.frexp(np.quantile(sampled.max(axis=1), 0.95))[1]
     near_zero = points if points.dtype == np.float32 else points - middle  # float32 has seven digits
-    # A power of two changes no digit. In other units squares leave the range of float32.
-    scaled = np.ldexp(near_zero, -exponent, out=np.empty(points.shape, np.float32), casting="same_kind")
+    # A power of two changes no digit. In other units squares leave the range of float32; those of few far points may.
+    with np.errstate(over="ignore"):
+        scaled = np.ldexp(near_zero, -exponent, out=np.empty(points.shape, np.float32), casting="same_kind")
     positions = _nn_descent(scaled, k + 1, seed)
     neighbor_ids = np.where(positions >= 0, ids[positions], -1).astype(np.int64)
     return select_nearest(neighbor_ids, exact_distances(points, points, positions), ids, k)

@@ -152,6 +152,17 @@ def test_cells_searched_by_descent_have_the_same_lists_in_every_unit(exponent, d
     np.testing.assert_array_equal(cell_neighbors(np.ldexp(points, exponent), ids, 6, 10, seed=1).ids, expected)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_unit_of_most_points_does_not_hide_the_neighbours_of_the_others(dtype):
+    points, ids = np.random.default_rng(3).normal(size=(500, 5)).astype(dtype), np.arange(500)
+    points[:400] *= 1e-20
+    points[-1] = 1e30
+    exact = brute_neighbors(points, ids, points, ids, 6).ids
+    found = cell_neighbors(points, ids, 6, exact_below=10, seed=1).ids
+    shared = [len(np.intersect1d(*lists)) / 6 for lists in zip(found[400:-1], exact[400:-1], strict=True)]
+    assert np.mean(shared) > 0.9
+
+
 @pytest.mark.parametrize("n_features", [3, 16])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("far", FAR)
