@@ -39,7 +39,7 @@ def will_replace(out: str) -> bool:
 def refuse_input(out: str, config: Json, *sections: Mapping[str, object]) -> None:
     """Raises ConfigError if `out` is a local file that the config or one of the input sections reads.
 
-    The command would replace it.
+    The command would otherwise replace that file.
     """
     if is_url(out) or not Path(local_path(out)).is_file():
         return
@@ -48,7 +48,7 @@ def refuse_input(out: str, config: Json, *sections: Mapping[str, object]) -> Non
         for pattern in map(section.get, ("path", "labels", "id", "k_per_point")):
             if not isinstance(pattern, str):
                 continue
-            files = [pattern, *matches(pattern)]
+            files = [local_path(pattern), *matches(local_path(pattern))]
             if any(os.path.isfile(file) and os.path.samefile(file, local_path(out)) for file in files):
                 raise ConfigError(f"{out}: this file holds the input, which would be lost; choose another name")
 

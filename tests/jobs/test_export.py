@@ -144,11 +144,12 @@ def test_the_suffixes_of_an_export_are_all_named(store):
         export_run(store, "y.txt")
 
 
+@pytest.mark.parametrize("written", ["{}", "file://{}"])
 @pytest.mark.parametrize("key", ["k_per_point", "precomputed"])
-def test_file_of_neighbors_is_not_replaced(tmp_path, key):
+def test_file_of_neighbors_is_not_replaced(tmp_path, key, written):
     (path := tmp_path / "n.npy").touch()
-    neighbors = {"k_per_point": None, "precomputed": None}
-    file = str(path) if key == "k_per_point" else {"kind": "npy", "path": str(path)}
+    neighbors, text = {"k_per_point": None, "precomputed": None}, written.format(path)
+    file = text if key == "k_per_point" else {"kind": "npy", "path": text}
     with pytest.raises(ConfigError, match="holds the input, which would be lost"):
         refuse_input(str(path), {"input": {}, "neighbors": {**neighbors, key: file}})
 
