@@ -53,7 +53,7 @@ TRIAL_WORK = 4 * 10**9
 """Bound on n^2 d, the work of the exact search among n points with d features."""
 
 MIN_POINTS = 100
-"""With fewer points no trial of a sample is made, because its result would be too uncertain."""
+"""With fewer points no trial of a sample or patch is made, because its result would be too uncertain."""
 
 
 def few_dimensions(local: RegChoice) -> bool:
@@ -79,11 +79,13 @@ def largest_trial(n_features: int, is_simple: bool = False) -> int:
 
 
 def patch_points(n_features: int) -> int:
+    """Points of a patch; 0 if they would be too few.
+
+    >>> patch_points(3), patch_points(784), patch_points(30_000)
+    (1000, 564, 0)
     """
-    >>> patch_points(3), patch_points(784)
-    (1000, 564)
-    """
-    return min(PATCH_POINTS, largest_trial(n_features) // 4)
+    size = min(PATCH_POINTS, largest_trial(n_features) // 4)
+    return size if size > MIN_POINTS else 0
 
 
 def trial_points(n_points: int, n_features: int, is_simple: bool) -> int:
@@ -124,14 +126,13 @@ def reg_by_trial(
         connects: pieces of the searched graph are joined (`graph.components: connect`); else the largest is embedded.
         is_independent: see ``choose_by_trial``.
         patches: returns patches (s, d) of all points. The trustworthiness of the sample and the mean of theirs have the
-            same weight.
+            same weight. A patch that cannot be embedded counts as 0.
     """
     fewest = max(0 if is_whole else MIN_POINTS, 4 * k, 4 * n_components)
     inside = np.arange(len(points))
     if len(points) >= fewest:
         if lists is None:
-            lists = _searched(points, k)
-            lists = joined_lists(points, lists) if connects else lists
+            lists = _searched(points, k, connects)
         inside, lists = largest_component(lists)
     if len(inside) < fewest or lists is None:
         return replace(local, no_trial="few points", trial_points=len(inside))
@@ -141,21 +142,22 @@ def reg_by_trial(
 
     @cache
     def of_patches() -> list[Callable[[float], float]]:
-        pieces = [(patch, *largest_component(_searched(patch, k))) for patch in patches()]
+        pieces = [(patch, *largest_component(_searched(patch, k, connects))) for patch in patches()]
         enough = [(patch[within], near) for patch, within, near in pieces if len(within) >= fewest]
         return [_trial(piece, near, k, n_components, rule, MEASURED_POINTS // 2) for piece, near in enough]
 
     def trustworthiness(reg: float) -> float:
-        found = [value for trial in of_patches() if np.isfinite(value := trial(reg))]
-        return (of_sample(reg) + float(np.mean(found))) / 2 if found else of_sample(reg)
+        in_patches = [np.nan_to_num(trial(reg)) for trial in of_patches()]
+        return (of_sample(reg) + float(np.mean(in_patches))) / 2 if in_patches else of_sample(reg)
 
     chosen = choose_by_trial(local, sample, trustworthiness, len(inside), is_whole, is_independent)
     return replace(chosen, has_patches=bool(chosen.tried and of_patches()))
 
 
-def _searched(points: Float64, k: int) -> NeighborLists:
+def _searched(points: Float64, k: int, connects: bool) -> NeighborLists:
     every = np.arange(len(points))
-    return exact_neighbors(points, every, points, every, k)
+    lists = exact_neighbors(points, every, points, every, k)
+    return joined_lists(points, lists) if connects else lists
 
 
 def _trial(

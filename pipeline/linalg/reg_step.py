@@ -125,7 +125,8 @@ def choose_from_sample(
         lists = _stored_lists(store, order) if is_whole else None
 
         def patches() -> list[Float64]:
-            return [] if is_whole else _patches(store, points[:PATCHES], patch_points(points.shape[1]))
+            size = patch_points(points.shape[1])
+            return [] if is_whole or not size else _patches(store, points[:PATCHES], size)
 
         chosen = reg_by_trial(
             points, chosen, n_neighbors, n_components, rule, is_whole, lists, connects, is_independent, patches

@@ -151,18 +151,36 @@ def test_sample_and_patches_have_the_same_weight():
     assert reg_by_trial(sample, local, K, M, "trace", patches=lambda: [in_pieces]) == alone[0]
 
 
-def test_patch_that_cannot_be_embedded_does_not_count(monkeypatch):
-    rng = np.random.default_rng(12)
-    points, patch = swiss_roll(400, rng), swiss_roll(300, rng)
-    expected, embed = reg_by_trial(points, LOCAL, K, M, "trace").tried, trial_embedding.embed_in_memory
+def test_patch_that_cannot_be_embedded_counts_as_zero(monkeypatch):
+    """Otherwise a value with which hard patches fail would seem better than the others."""
+    rng, noisy = np.random.default_rng(12), RegChoice(SURFACE_REG, 0.5, 0.4, M, 900)
+    points, patch = rng.normal(size=(400, 8)), rng.normal(size=(300, 8))
+    alone, embed = reg_by_trial(points, noisy, K, M, "trace"), trial_embedding.embed_in_memory
 
     def fails_for_the_patch(method, rows, *arguments):
-        if len(rows) == 300:
+        if len(rows) == len(patch):
             raise LleError("")
         return embed(method, rows, *arguments)
 
     monkeypatch.setattr(trial_embedding, "embed_in_memory", fails_for_the_patch)
-    assert reg_by_trial(points, LOCAL, K, M, "trace", patches=lambda: [patch]).tried == expected
+    both = reg_by_trial(points, noisy, K, M, "trace", patches=lambda: [patch])
+    np.testing.assert_allclose([value for _, value in both.tried], [value / 2 for _, value in alone.tried])
+
+
+def test_pieces_of_patches_are_joined_as_those_of_the_sample(monkeypatch):
+    rng, sizes = np.random.default_rng(13), []
+    points, pieces = rng.normal(size=(400, 8)), rng.normal(size=(300, 8)) + 500.0 * (np.arange(300) < 120)[:, None]
+    embed = trial_embedding.embed_in_memory
+    monkeypatch.setattr(
+        trial_embedding,
+        "embed_in_memory",
+        lambda method, rows, *rest: sizes.append(len(rows)) or embed(method, rows, *rest),
+    )
+    noisy = RegChoice(SURFACE_REG, 0.5, 0.4, M, 900)
+    for connects, size in ((True, 300), (False, 180)):
+        sizes.clear()
+        reg_by_trial(points, noisy, K, M, "trace", connects=connects, patches=lambda: [pieces])
+        assert set(sizes) == {400, size}
 
 
 def test_given_lists_replace_the_search(monkeypatch):

@@ -42,10 +42,11 @@ WHOLE_REGS = (1e-3, 1e-2, 1e-1, 1.0)
 SURFACE_LOSS, NOISY_LOSS = 0.005, 0.025
 """Differences of trustworthiness in a trial that are ignored.
 
-Where there is little noise, the smallest `reg` is chosen whose trustworthiness is at most SURFACE_LOSS below the best;
-where there is much noise, the largest one, because a large `reg` keeps neighbours of the same class together and raises
-the eigenvalues of M. In the trial of a sample with much noise, NOISY_LOSS, a share of the best, replaces SURFACE_LOSS.
-The first is about the standard error of a trial; the second is less than the 3 % that a user would see.
+Where there is little noise, the smallest `reg` is chosen whose trustworthiness is at most SURFACE_LOSS below the best,
+in a sample SURFACE_REG only if there is no other. Where there is much noise, the largest one, because a large `reg`
+keeps neighbours of the same class together and raises the eigenvalues of M. In the trial of a sample with much noise,
+NOISY_LOSS, a share of the best, replaces SURFACE_LOSS. The first is about the standard error of a trial; the second is
+less than the 3 % that a user would see.
 """
 
 SURFACE_REG_LOSS = 0.01
@@ -222,8 +223,9 @@ def choose_by_trial(
     A sample with less noise would choose too small a value. Then there is no trial if the noise of all points is
     BLURRED_NOISE or more, or if coordinates are independent.
 
-    Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, else the largest one. For a sample with
-    more noise it is the largest within NOISY_LOSS and, if possible, within SURFACE_REG_LOSS of SURFACE_REG. Below
+    Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, but in a sample SURFACE_REG only if
+    there is no other: with all points it is often much worse. From NOISY_NOISE on it is the largest one. For a sample
+    with more noise it is the largest within NOISY_LOSS and, if possible, within SURFACE_REG_LOSS of SURFACE_REG. Below
     NOISY_NOISE values are not tried after one that no larger value can exceed by more than SURFACE_LOSS. A value after
     one that is far below the best is tried: the trustworthiness can rise again.
 
@@ -260,7 +262,8 @@ def choose_by_trial(
         if is_noisy:
             good = quality >= (1 - NOISY_LOSS) * best
             above &= quality >= (1 - SURFACE_REG_LOSS) * quality[0]
-        good = good & above if (good & above).any() else good
+        better = good & above
+        good = better if better.any() else good
     chosen = np.flatnonzero(good)[-1 if is_noisy else 0]
     values = list(zip(regs[tried].tolist(), quality[tried].tolist(), strict=True))
     failed = regs[: position + 1][~tried[: position + 1]].tolist()
