@@ -55,7 +55,7 @@ def fits(step: Step[Report], config: Config) -> bool:
 
 
 def has_worker_tasks(step: Step[Report]) -> bool:
-    """Whether workers compute the step's tasks; one that uses the client itself sends them tasks too."""
+    """Whether workers need memory for this step. A step of the driver (DRIVER) sends them tasks of the same size."""
     return step.runs_on != WHOLE_DATA and not step.all_cores
 
 

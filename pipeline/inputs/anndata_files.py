@@ -125,7 +125,7 @@ class AnnDataSource(FileSource):
         self._files, self._types = files, dict[str, pa.DataType]()
 
     def column_types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
-        """int64, uint64 or float64, which hold the numbers of every file, else text."""
+        """int64, uint64 or float64 for numbers, else text: the common type of all files."""
         of_kind = {"i": pa.int64(), "u": pa.uint64(), "b": pa.float64(), "f": pa.float64()}
         for name in set(names) - self._types.keys():
             dtypes = [_column(file, name).read(0, 0).dtype for file in self._files]

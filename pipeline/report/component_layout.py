@@ -24,7 +24,7 @@ STRIP, STRIP_GAP = 0.16, 1.6
 ASPECT = 1.25
 """Of the axes, width over height."""
 MOST_WIDTHS = 200
-"""Most widths that are tried for shelves; the best one of 10,000 equal boxes is among them."""
+"""Most widths that are tried for shelves; the best one of 10,000 equal squares is among them."""
 PIECE = "piece"
 """Mark of the labels of components."""
 
