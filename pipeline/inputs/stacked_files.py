@@ -1,6 +1,5 @@
 """Several files as one input: their rows in the order of the file names."""
 
-import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -50,7 +49,9 @@ class StackedRows:
     def __init__(self, parts: Sequence[Rows]) -> None:
         self.parts = tuple(parts)
         first = self.parts[0]
-        for part in self.parts[1:]:
+        for part in self.parts:
+            if not part.shape:
+                raise InputError(f"{part.where}: expected one entry for each row, found a single one; give all of them")
             if part.shape[1:] != first.shape[1:]:
                 raise InputError(
                     f"{part.where}: expected rows of shape {first.shape[1:]} as in {first.where}, found "
@@ -61,8 +62,7 @@ class StackedRows:
                     f"{part.where}: expected {_family(first.dtype)} values ({first.dtype}) as in "
                     f"{first.where}, found {part.dtype}; convert the files to one dtype"
                 )
-        # The callers refuse a single number, whose shape is ().
-        self._starts = np.cumsum([0] + [math.prod(part.shape[:1]) for part in self.parts]).tolist()
+        self._starts = np.cumsum([0] + [part.shape[0] for part in self.parts]).tolist()
         self.n_rows: int = self._starts[-1]
 
     def shares(self, start: int, stop: int) -> Iterator[Share]:
