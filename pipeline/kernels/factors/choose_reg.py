@@ -224,8 +224,8 @@ def choose_by_trial(
     BLURRED_NOISE or more, or if coordinates are independent.
 
     Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, but in a sample SURFACE_REG only if
-    there is no other: with all points it is often much worse. From NOISY_NOISE on it is the largest one. For a sample
-    with more noise it is the largest within NOISY_LOSS and, if possible, within SURFACE_REG_LOSS of SURFACE_REG. Below
+    there is no other: with all points it is often much worse. From NOISY_NOISE on it is the largest one, for a
+    sample the largest within NOISY_LOSS and, if possible, within SURFACE_REG_LOSS of SURFACE_REG. Below
     NOISY_NOISE values are not tried after one that no larger value can exceed by more than SURFACE_LOSS. A value after
     one that is far below the best is tried: the trustworthiness can rise again.
 
