@@ -344,6 +344,13 @@ def test_table_keeps_the_values_of_the_sweep_beside_those_that_were_used(tmp_pat
     assert Path(url, "sweep.html").read_text().count("<th>reg</th>") == 1
 
 
+def test_no_measure_replaces_a_value_of_the_sweep(tmp_path, monkeypatch):
+    monkeypatch.setattr("lle.jobs.sweep.flat_metrics", lambda metrics: {"method": "measured", "recall": 1.0})
+    url = sweep_of(write(tmp_path / "m.yaml", {"grid": {"method": ["pca"]}})).url
+    [row] = pd.read_parquet(f"{url}/sweep.parquet").to_dict("records")
+    assert (row["method"], row["recall"]) == ("pca", 1.0)
+
+
 def test_table_holds_parameters_and_metrics(swept):
     _, result, _ = swept
     table = pd.read_parquet(f"{result.url}/sweep.parquet")
