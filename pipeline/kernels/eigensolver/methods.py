@@ -183,7 +183,7 @@ def _by_davidson(
     result = davidson.lowest_pairs(
         problem.factor,
         apply,
-        _first_state(problem, watch.method, width, columns, apply),
+        _first_state(problem, watch.method, sizes[0], columns, apply),
         tolerances,
         columns,
         problem.max_steps,
@@ -207,13 +207,15 @@ def _by_davidson(
 
 
 def _first_state(
-    problem: Problem, method: str, width: int, columns: int, inverse: Callable[[Float64], Float64]
+    problem: Problem, method: str, max_width: int, columns: int, inverse: Callable[[Float64], Float64]
 ) -> davidson.SubspaceState:
     """The saved state of the method, unless it is of another number of pairs, or from a run with more memory."""
     m, state = problem.n_vectors, problem.hooks.load_state(method)
-    if state is not None and len(state.errors) in {m, *problem.growth.counts} and len(state.values) + width <= columns:
-        return state
-    n_given = 0 if problem.start is None else problem.start.shape[1]
+    if state is not None and len(state.errors) in {m, *problem.growth.counts}:
+        width = davidson.block_width(len(state.errors), max_width)
+        if max(len(state.values), 2 * width) + width <= columns:
+            return state
+    width, n_given = davidson.block_width(m, max_width), 0 if problem.start is None else problem.start.shape[1]
     return davidson.first_state(problem.factor, _start_block(problem, width), n_given, m, inverse, problem.null)
 
 

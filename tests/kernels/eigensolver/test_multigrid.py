@@ -13,6 +13,7 @@ from lle.kernels.eigensolver.block_gmres import BlockGmres
 from lle.kernels.eigensolver.multigrid import Hierarchy, MultigridError
 from lle.kernels.eigensolver.multigrid_inverse import FactorMultigrid, NormalMultigrid
 from lle.kernels.eigensolver.problem import Hooks
+from lle.kernels.eigensolver.rayleigh_ritz import NO_GROWTH, Growth
 from lle.kernels.eigensolver.threads import Threads
 from tests.support import eigenproblems
 from tests.support.oracle import largest_angle
@@ -329,12 +330,17 @@ def test_the_planned_bytes_are_enough_and_mostly_used(monkeypatch, square, n_dim
     assert 0.85 * solution.stats.predicted_bytes < peak <= 0.97 * solution.stats.predicted_bytes
 
 
-def test_a_state_from_a_run_with_more_memory_is_not_used():
+@pytest.mark.parametrize(
+    ("growth", "memory"),
+    [(NO_GROWTH, (2_000_000, 1_100_000)), (Growth((10, 16), lambda vectors: False), (4_000_000, 2_800_000))],
+)
+def test_a_state_from_a_run_with_more_memory_is_not_used(growth, memory):
     A, X = problem("cube", 1200, 19)
     states, kept = [], []
-    solve(A, X, max_memory=2_000_000, hooks=Hooks(keep_state=lambda name, state, last: states.append(copied(state))))
+    whole = Hooks(keep_state=lambda name, state, last: states.append(copied(state)))
+    solve(A, X, max_memory=memory[0], hooks=whole, growth=growth)
     hooks = Hooks(load_state=lambda name: states[-1], keep_state=lambda name, state, last: kept.append(state.n_steps))
-    assert solve(A, X, max_memory=1_100_000, hooks=hooks).converged
+    assert solve(A, X, max_memory=memory[1], hooks=hooks, growth=growth).converged
     assert kept[0] == 1 < states[-1].n_steps
 
 
