@@ -69,12 +69,15 @@ class OneAnalysis(Analyses):
 
 
 class SuperLU:
-    """SciPy's SuperLU with the methods of ``Pardiso``. It has no analysis; ``size`` is what it first reserves."""
+    """SciPy's SuperLU with the methods of ``Pardiso``.
+
+    It has no analysis: ``size`` is what it first reserves, without the work, which is unknown.
+    """
 
     def __init__(self, matrix: csr_array) -> None:
         """Store a square CSR matrix, float64 (n, n); a symmetric matrix must have both triangles."""
         entries = SUPERLU_FILL * matrix.nnz
-        self.size = FactorSize(entries, 12 * entries, float("nan"))
+        self.size = FactorSize(entries, 12 * entries, 0.0)
         self._matrix: csr_array | None = matrix
         self._factor: Any = None
 

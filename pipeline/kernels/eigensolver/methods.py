@@ -260,7 +260,8 @@ def _factor(factor_name: str, inverse: PseudoInverse, predicted: int, watch: Wat
     seconds = costs.factor_seconds(inverse.size, problem.factor.nnz, problem.n_threads)
     if problem.time_limit.is_exceeded_by(seconds):
         raise LongFactorization(watch.method, seconds)
-    size = f"{factor_name}, {inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop"
+    work = f", {inverse.size.gflop:.3g} GFlop" if inverse.size.gflop else ""
+    size = f"{factor_name}, {inverse.size.nnz:,} entries{work}"
     watch.begin(f"{size}, {gib(predicted)}", seconds=seconds)
     inverse.factor()
     return f"{size}, about {seconds:.0f} s, {gib(predicted)} of {gib(problem.max_memory)} allowed"

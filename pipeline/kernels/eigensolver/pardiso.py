@@ -50,7 +50,7 @@ class FactorSize(NamedTuple):
     n_bytes: int
     """Peak memory of the factorization, including the input matrix."""
     gflop: float
-    """Work of the numerical factorization in 10^9 operations."""
+    """Work of the numerical factorization in 10^9 operations; 0 if it is unknown."""
 
     def in_single(self, matrix_nnz: int) -> "FactorSize":
         """The size in single precision of a factor in double precision, for a matrix of ``matrix_nnz`` entries."""

@@ -54,6 +54,15 @@ def test_first_method_that_fits_and_is_fast_is_chosen(monkeypatch):
     assert chosen(predict(A, max_memory=1000), 600).method == "multigrid on M"
 
 
+def test_without_pardiso_the_predicted_method_is_the_one_that_solves(monkeypatch):
+    monkeypatch.setattr(pardiso, "is_available", lambda: False)
+    A = roll_factor(3000, 5)
+    predicted, spectrum = predict(A), solve(A, 2, "auto", n_threads=2)
+    assert chosen(predicted, costs.patience_seconds(A.nnz, 2, square=True)).method == spectrum.stats.method
+    assert all(math.isfinite(prediction.seconds) for prediction in predicted)
+    assert "nan" not in spectrum.stats.reason
+
+
 @pytest.mark.parametrize("size", [costs.multigrid_size, partial(costs.preconditioned_size, size=FACTOR)])
 def test_basis_of_block_davidson_takes_the_memory_that_is_left(size):
     A = roll_factor(3000, 5)
