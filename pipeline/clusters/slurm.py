@@ -101,7 +101,13 @@ def job_options(cluster: SlurmCluster) -> dict[str, object]:
 def _try_submission(script: str) -> None:
     """Let SLURM check the job script: dask-jobqueue only logs a later refusal."""
     test = ["sbatch", "--test-only"]
-    result = subprocess.run(test, input=script, capture_output=True, text=True, timeout=SBATCH_SECONDS, check=False)
+    try:
+        result = subprocess.run(test, input=script, capture_output=True, text=True, timeout=SBATCH_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise LleError(
+            f"SLURM did not answer `{' '.join(test)}` within {SBATCH_SECONDS} s",
+            advice="look at `sinfo`, and run the same command again",
+        ) from None
     if result.returncode != 0:
         raise ConfigError(f"SLURM refuses the workers' jobs: {result.stderr.strip()}\nThe script was:\n{script}")
 

@@ -15,7 +15,7 @@ from lle.clusters import slurm as slurm_module
 from lle.clusters.slurm import job_options, slurm_cluster
 from lle.config.load import load_config
 from lle.config.models import SlurmCluster
-from lle.core.errors import ConfigError
+from lle.core.errors import ConfigError, LleError
 from tests.support.commands import start, write_config
 from tests.support.paths import REPOSITORY
 from tests.support.slurm_node import slurm_node, why_not
@@ -247,6 +247,16 @@ class TestOptions:
         with pytest.raises(ConfigError, match=message), slurm_cluster(SlurmCluster(kind="slurm", **{key: value})):
             pass
         gc.collect()  # a scheduler that was left half open would warn here
+
+    def test_no_answer_of_slurm_is_an_error_that_a_retry_may_cure(self, monkeypatch, tmp_path):
+        silent = tmp_path / "sbatch"
+        silent.write_text("#!/bin/sh\nexec sleep 60\n")
+        silent.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setattr(slurm_module, "SBATCH_SECONDS", 0.2)
+        with pytest.raises(LleError, match=r"did not answer .* within 0\.2 s; look at `sinfo`") as caught:
+            slurm_module._try_submission("#!/bin/sh\n")
+        assert caught.value.exit_code == 1
 
     def test_without_slurm_it_is_a_config_error(self, monkeypatch, tmp_path):
         monkeypatch.setenv("PATH", str(tmp_path))
