@@ -13,7 +13,7 @@ from ..clusters.limits import expected_workers, is_on_this_machine, memory_of_hi
 from ..config.models import Config
 from ..core.errors import BoundsNotMet, NotEnoughMemory
 from ..core.machine import memory_limit
-from ..engine import disk_costs
+from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import SURFACE_FEATURES, factor_entries
 from ..engine.step import DRIVER, WHOLE_DATA, Compilation, Json, Report, Resource, Step, Task, Work, task
@@ -170,7 +170,7 @@ def _write_steps(
         array_specs.EIGENVALUES.sized(Blocks(n_graph, n_graph), n_pairs),
         array_specs.EMBEDDED_HASH.sized(blocks, 2),
     ][: 4 if aligned else 3]
-    n_bytes = 8 * n * (2 * m + 2) + 8 * blocks.n * (m + 2)
+    n_bytes = task_costs.TASK_BYTES + 24 * n * (m + 1) + 8 * blocks.n
     bundles = {f"{EMBEDDED}.npz": disk_costs.per_point(n=n, blocks=1, numbers=m)}
     yield from Step("solve_embedding.write", write, 1, n_bytes, tuple(arrays), bundles, runs_on=WHOLE_DATA)
 
@@ -289,13 +289,12 @@ def write_embedding(
     rotations = store.read_bundle(ROTATION)["rotations"] if aligned else np.empty(0)
     for number in range(n_graph):
         part = store.read_bundle(f"_work/eigen/{number:05d}")
-        vectors = part["vectors"]
-        if aligned:
-            vectors = vectors @ rotations[number]
-        embedding[part["rows"]] = coordinate_scale(scale, len(part["rows"])) * vectors
-        component[part["rows"]] = number
+        vectors = part["vectors"] @ rotations[number] if aligned else part["vectors"]
+        vectors *= coordinate_scale(scale, len(vectors))
+        embedding[part["rows"]], component[part["rows"]] = vectors, number
         eigenvalues[number, : len(part["eigenvalues"])] = part["eigenvalues"]
         converged &= bool(part.get("converged", True))
+        del part, vectors  # those of the largest component take as much memory as the embedding
     if placed:
         place_rows(store, embedding, component)
     internal = np.full(blocks.n, -1, np.int64)

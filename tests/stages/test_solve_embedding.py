@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from lle.linalg.component_solve import SolveJob
 from lle.stages import solve_embedding
 from lle.storage.blocks import Blocks
 from lle.storage.store import Store
-from tests.support.commands import lle, roll_store, write_config
+from tests.support.commands import lle, npy_config, roll_store, write_config
 from tests.support.points import swiss_roll
 from tests.support.sampled_factors import roll_factor
 from tests.support.stored import flip
@@ -372,3 +373,21 @@ def test_multigrid_fits_the_smallest_planned_bytes(n, m):
     width, columns, predicted_bytes, _ = multigrid_size(A, m, allowed)
     assert columns == 3 * width
     assert allowed - 64 * n < predicted_bytes <= allowed
+
+
+@pytest.mark.parametrize("align", [None, "previous"])
+def test_the_planned_bytes_of_the_write_are_enough(tmp_path, align):
+    n, m = 16_000, 10
+    points = np.random.default_rng(3).normal(size=(n, m))
+    sections = {"embedding": {"align": align}, "eigensolver": {"n_components": m}, "quality": {"sample": 50}}
+    job = npy_config(tmp_path, points, **sections), "--set", "method=pca"
+    lle("run", *job)
+    planned = {f"{step['stage']}.{step['step']}": step["bytes_per_task"] for step in lle("plan", *job)["steps"]}
+    store = Store(str(tmp_path / "run.zarr"))
+    tracemalloc.start()
+    try:
+        solve_embedding.write_embedding(store, 0, m, m, 1, "scores", Blocks(n, n), align is not None, False)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= planned["solve_embedding.write"] < 4 * peak
