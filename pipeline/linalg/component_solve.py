@@ -180,8 +180,8 @@ def write_solution(
 
     ``vector`` gives an eigenvector (n,). It is asked for one after another, because all may not fit in memory.
     """
-    store, each = choice.store, (vector(j)[:, None] for j in range(len(spectrum.eigenvalues)))
-    found = [(float(participation(v)[0]), separated(v)[0], v[choice.sampled, 0]) for v in each]
+    store, each = choice.store, (vector(j) for j in range(len(spectrum.eigenvalues)))
+    found = [(float(participation(v[:, None])[0]), separated(v), v[choice.sampled]) for v in each]
     sizes, gaps, sample = zip(*found, strict=True)
     taken, chosen = list(range(len(sizes))), None
     if job.more_pairs:

@@ -250,14 +250,14 @@ def project_points(
     positive = np.maximum(variances, np.finfo(np.float64).tiny)
     # divided first, because squares of variances may overflow
     residuals = np.linalg.norm(covered / (blocks.n - 1) / positive - components.T * (variances > 0), axis=0)
-    vectors = fix_signs(scores)
-    store.write_bundle("_work/eigen/00000", rows=np.arange(blocks.n), vectors=vectors, eigenvalues=variances)
+    scores = fix_signs(scores)
+    store.write_bundle("_work/eigen/00000", rows=np.arange(blocks.n), vectors=scores, eigenvalues=variances)
     predicted = fit_bytes(block_size=blocks.size, d=n_features, n=blocks.n) + 24 * blocks.n * n_components
     reason = f"pca: singular values of all {blocks.n:,} points by QR in blocks"
     stats = asdict(SolverStats("pca", reason, predicted_bytes=predicted, rounding_floor=floor))
     converged = bool((residuals <= np.maximum(tol, 100 * n_features * floor / positive)).all())
-    values, shares = variances.tolist(), participation(vectors).tolist()
-    return Solution(blocks.n, values, residuals.tolist(), shares, separated(vectors), converged, stats)
+    values, shares, gaps = variances.tolist(), participation(scores).tolist(), [separated(v) for v in scores.T]
+    return Solution(blocks.n, values, residuals.tolist(), shares, gaps, converged, stats)
 
 
 def predict_solver(config: Config, store: Store, layout: Layout) -> Json | None:

@@ -5,6 +5,7 @@ import re
 import signal
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,9 +24,10 @@ from lle.kernels.eigensolver.davidson import SubspaceState
 from lle.kernels.eigensolver.factorization import Analysis, analysis_key
 from lle.kernels.eigensolver.pardiso import FactorSize
 from lle.kernels.eigensolver.problem import SolverProgress
-from lle.linalg import component_solve, solver_checkpoint, solver_progress
+from lle.linalg import component_solve, preprocess, solver_checkpoint, solver_progress
 from lle.linalg.component_solve import SolveJob
 from lle.stages import solve_embedding
+from lle.storage import array_specs
 from lle.storage.blocks import Blocks
 from lle.storage.store import Store
 from tests.support.commands import lle, npy_config, roll_store, write_config
@@ -375,6 +377,28 @@ def test_multigrid_fits_the_smallest_planned_bytes(n, m):
     assert allowed - 64 * n < predicted_bytes <= allowed
 
 
+def peak_of(compute):
+    """The largest memory of all arrays while something is computed."""
+    tracemalloc.start()
+    try:
+        compute()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_projection_makes_at_most_three_copies_of_the_scores(tmp_path, monkeypatch):
+    n, m = 300_000, 3
+    store = Store(str(tmp_path / "run.zarr"))
+    store.create_group({})
+    store.create(array_specs.POINTS.sized(Blocks(n, 2**14), m, dtype="float64"))
+    store.write("points", 0, np.random.default_rng(3).normal(size=(n, m)))
+    monkeypatch.setattr(preprocess, "CHUNK_BYTES", 2**18)
+    project = partial(solve_embedding.project_points, store, 0, m, m, 1e-8, Blocks(n, 2**14))
+    project()  # imports Dask
+    assert peak_of(project) < 32 * n * m
+
+
 @pytest.mark.parametrize("align", [None, "previous"])
 def test_the_planned_bytes_of_the_write_are_enough(tmp_path, align):
     n, m = 16_000, 10
@@ -384,10 +408,7 @@ def test_the_planned_bytes_of_the_write_are_enough(tmp_path, align):
     lle("run", *job)
     planned = {f"{step['stage']}.{step['step']}": step["bytes_per_task"] for step in lle("plan", *job)["steps"]}
     store = Store(str(tmp_path / "run.zarr"))
-    tracemalloc.start()
-    try:
-        solve_embedding.write_embedding(store, 0, m, m, 1, "scores", Blocks(n, n), align is not None, False)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    peak = peak_of(
+        lambda: solve_embedding.write_embedding(store, 0, m, m, 1, "scores", Blocks(n, n), align is not None, False)
+    )
     assert peak <= planned["solve_embedding.write"] < 4 * peak

@@ -89,19 +89,16 @@ def participation(vectors: Float64, rows: Rows = ALL_ROWS) -> Float64:
     return np.asarray(total**2 / np.where(largest > 0, fourth, 1.0))
 
 
-def separated(vectors: Float64) -> list[int]:
-    """About how many points each column of (n, m) separates from the others by a gap, at most a tenth of them; else 0.
+def separated(vector: Float64) -> int:
+    """About how many points a vector (n,) separates from the others by a gap, at most a tenth of them; else 0.
 
     The number is N, the participation. There is a gap if the absolute value of rank 2 N is below GAP times that of rank
     N / 2. In distributions with long tails it is above.
     """
-    sizes, n = [], len(vectors)
-    for vector, effective in zip(np.abs(vectors).T, participation(vectors), strict=True):
-        size = max(round(float(effective)), 1)
-        inside, outside = max(n - (size + 1) // 2, 0), max(n - 2 * size - 1, 0)
-        ordered = np.partition(vector, [inside, outside])
-        sizes.append(size if 10 * size <= n and ordered[outside] < GAP * ordered[inside] else 0)
-    return sizes
+    n, size = len(vector), max(round(float(participation(vector[:, None])[0])), 1)
+    inside, outside = max(n - (size + 1) // 2, 0), max(n - 2 * size - 1, 0)
+    ordered = np.partition(np.abs(vector), [inside, outside])
+    return size if 10 * size <= n and ordered[outside] < GAP * ordered[inside] else 0
 
 
 def nearest_others(embedding: Float64, chosen: Int64, k: int) -> Int64:

@@ -57,7 +57,7 @@ def test_groups_are_separated_by_a_gap_and_tails_are_not(seed) -> None:
     third[:600] = rng.choice([-1.0, 1.0], 600)  # more than a tenth is no group
     vectors = np.column_stack([group, np.exp(tail), half, one, third])
     assert max(participation(vectors)[:2]) < 200
-    assert separated(vectors - vectors.mean(axis=0)) == [pytest.approx(60, abs=20), 0, 0, 1, 0]
+    assert [separated(v) for v in (vectors - vectors.mean(axis=0)).T] == [pytest.approx(60, abs=20), 0, 0, 1, 0]
 
 
 def counts_by_hand(X: np.ndarray, ids: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
