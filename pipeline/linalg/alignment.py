@@ -71,9 +71,12 @@ def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> "Ste
     aligned = task(
         align_components, n_components=m, n_graph=n_graph, scale=scale, previous=previous, is_sample=is_sample
     )
-    n_bytes = task_costs.TASK_BYTES + 8 * layout.n_points * (4 * m + 4) + layout.n_input * (24 * m + 100)
+    key, state, n_rows = "solve_embedding.align", {}, layout.n_input
+    if previous is not None:
+        state = _state_of(previous)
+        n_rows = max(n_rows, Store(previous).array(array_specs.EMBEDDING.name).shape[0])
+    n_bytes = task_costs.TASK_BYTES + 8 * layout.n_points * (4 * m + 4) + n_rows * (24 * m + 100)
     bundles = {f"{ROTATION}.npz": disk_costs.files(1, 8 * n_graph * m * m)}
-    key, state = "solve_embedding.align", _state_of(previous) if previous else {}
     return Step(key, aligned, 1, n_bytes, bundles=bundles, input_state=state, runs_on=WHOLE_DATA)
 
 

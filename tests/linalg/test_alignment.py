@@ -49,6 +49,21 @@ def test_run_is_aligned_with_the_last_embedding_of_its_store(job, scale):
     assert component["size_ratio"] == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("rng", [19], indirect=True)
+def test_plan_counts_the_rows_of_the_other_store(job, tmp_path, rng):
+    job.run()
+    part = Job(tmp_path / "part", bowl(300, rng))
+    alone, with_other = (
+        next(
+            step["bytes_per_task"]
+            for step in lle("plan", part.config, "--set", f"embedding.align={align}")["steps"]
+            if step["step"] == "align"
+        )
+        for align in ("previous", job.store.url)
+    )
+    assert with_other - alone == 600 * (24 * 2 + 100)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rng", [83, 211], indirect=True)
 def test_appended_rows_do_not_rotate_earlier_rows(tmp_path, rng):
