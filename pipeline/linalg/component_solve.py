@@ -86,16 +86,20 @@ class Solution(Report):
     coordinates: Json | None = None
 
 
-def solve(job: SolveJob, n_rows: int) -> Solution:
-    """Compute the eigenpairs of a component of so many points; for large components in a separate process."""
-    store = Store(job.url)
+def solve(store: Store, job: SolveJob, n_rows: int) -> Solution:
+    """Compute the eigenpairs of a component of so many points; for large components in a separate process.
+
+    ``store`` is that of the task: it refuses to write after the run was interrupted, and lists what was written.
+    """
     if job.on_workers and _needs_workers(store, job, n_rows):
         from .shared_solve import solve_on_workers  # distributed
 
         return solve_on_workers(store, job, n_rows)
     if n_rows < ISOLATED_POINTS:
-        return solve_here(lambda message: None, job)
-    return _solve_isolated(job)
+        return solve_here(lambda message: None, job, store)
+    solution = _solve_isolated(job)
+    store.bundles_written.add(eigenvectors_name(job.component))
+    return solution
 
 
 def _needs_workers(store: Store, job: SolveJob, n_points: int) -> bool:
@@ -147,9 +151,9 @@ def _given_up(death: subprocess_call.ProcessDied, n_deaths: int) -> LleError:
     return NotEnoughMemory(f"{death}, most likely because memory ran out", advice=advice)
 
 
-def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Solution:
-    """Solve in this process, and write the vectors to the store."""
-    store, state = Store(job.url), state_name(job)
+def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob, store: Store | None = None) -> Solution:
+    """Solve in this process, and write the vectors to the store; None: it is opened."""
+    store, state = store or Store(job.url), state_name(job)
     rows, problem = _load(store, job)
     null = matrices.null_vector(store, rows) if job.family == "laplacian" else None
     choice = Coordinates(store, rows, job.n_components, job.n_neighbors)
@@ -190,7 +194,7 @@ def write_solution(
     for column, number in enumerate(taken):
         vectors[:, column] = vector(number)
     store.write_bundle(
-        f"_work/eigen/{job.component:05d}",
+        eigenvectors_name(job.component),
         rows=choice.rows,
         vectors=vectors,
         eigenvalues=spectrum.eigenvalues,
@@ -210,6 +214,10 @@ def write_solution(
         chosen,
         message=f"eigensolver: {spectrum.stats.reason}" if job.component == 0 else "",
     )
+
+
+def eigenvectors_name(component: int) -> str:
+    return f"_work/eigen/{component:05d}"
 
 
 def state_name(job: SolveJob) -> str:

@@ -227,7 +227,7 @@ def solve_component(
     settings = family, n_components, method, tol, blocks, memory_limit(max_memory), max_steps, stores_m
     try:
         job = SolveJob(store.url, block_index, *settings, counts, n_neighbors, on_gpu, on_workers)
-        return component_solve.solve(job, n_rows)
+        return component_solve.solve(store, job, n_rows)
     except NotEnoughMemory as error:
         if max_memory != "auto":
             error.exit_code = 2  # the limit is in the config, so a retry would fail again
@@ -251,7 +251,8 @@ def project_points(
     # divided first, because squares of variances may overflow
     residuals = np.linalg.norm(covered / (blocks.n - 1) / positive - components.T * (variances > 0), axis=0)
     scores = fix_signs(scores)
-    store.write_bundle("_work/eigen/00000", rows=np.arange(blocks.n), vectors=scores, eigenvalues=variances)
+    name = component_solve.eigenvectors_name(0)
+    store.write_bundle(name, rows=np.arange(blocks.n), vectors=scores, eigenvalues=variances)
     predicted = fit_bytes(block_size=blocks.size, d=n_features, n=blocks.n) + 24 * blocks.n * n_components
     reason = f"pca: singular values of all {blocks.n:,} points by QR in blocks"
     stats = asdict(SolverStats("pca", reason, predicted_bytes=predicted, rounding_floor=floor))
@@ -288,7 +289,7 @@ def write_embedding(
     eigenvalues, converged = np.full((n_graph, n_pairs), np.nan), True
     rotations = store.read_bundle(ROTATION)["rotations"] if aligned else np.empty(0)
     for number in range(n_graph):
-        part = store.read_bundle(f"_work/eigen/{number:05d}")
+        part = store.read_bundle(component_solve.eigenvectors_name(number))
         vectors = part["vectors"] @ rotations[number] if aligned else part["vectors"]
         vectors *= coordinate_scale(scale, len(vectors))
         embedding[part["rows"]], component[part["rows"]] = vectors, number

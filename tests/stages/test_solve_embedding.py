@@ -14,7 +14,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from lle.cli.output import describe_status
-from lle.core.errors import LleError, NotEnoughMemory
+from lle.core.errors import LleError, NotEnoughMemory, StageIncomplete
 from lle.core.machine import is_compiled
 from lle.engine import checkpoint, subprocess_call
 from lle.jobs import plan_preview, status
@@ -80,6 +80,26 @@ def test_separate_process_gives_the_same_bytes(solved, monkeypatch):
     assert {name: values.tobytes() for name, values in isolated_bundle.items()} == {
         name: values.tobytes() for name, values in bundle.items()
     }
+
+
+@pytest.mark.parametrize("isolated_points", [pytest.param(1, marks=pytest.mark.slow), 10 * N])
+def test_the_store_of_the_task_lists_the_eigenvectors(solved, monkeypatch, isolated_points):
+    """`lle verify` finds out by this list that they are missing."""
+    monkeypatch.setattr(component_solve, "ISOLATED_POINTS", isolated_points)
+    store = Store(solved.url)
+    solve(store)
+    assert store.bundles_written == {"_work/eigen/00000"}
+
+
+def test_a_solve_that_was_interrupted_writes_nothing(solved):
+    def refuse():
+        raise StageIncomplete("the run was interrupted")
+
+    before, store = solved.objects.get("_work/eigen/00000.npz"), Store(solved.url)
+    store.before_write = refuse
+    with pytest.raises(StageIncomplete, match="interrupted"):
+        solve(store, tol=1e-4)
+    assert solved.objects.get("_work/eigen/00000.npz") == before
 
 
 @pytest.fixture
