@@ -113,12 +113,12 @@ def _memory_of_cgroup(folder: Path) -> list[tuple[int, int]]:
 
 
 def memory_limit(requested: int | str) -> int:
-    """Bytes the eigensolver may use: the requested size, else 80 % of the first 6 GiB of the available memory and 95 %
-    of the rest.
-    """
-    if isinstance(requested, int):
-        return requested
-    available = available_memory()
+    """Bytes the eigensolver may use: the requested size, else a share of the available memory."""
+    return requested if isinstance(requested, int) else solver_share(available_memory())
+
+
+def solver_share(available: int) -> int:
+    """80 % of the first 6 GiB of the available memory, and 95 % of the rest."""
     small = min(available, LARGE_MEMORY)
     return int(SOLVER_SHARE * small + LARGE_SHARE * (available - small))
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..clusters.limits import expected_workers, is_on_this_machine, memory_of_high_memory, memory_resource
 from ..config.models import Config
 from ..core.errors import BoundsNotMet, NotEnoughMemory
-from ..core.machine import memory_limit
+from ..core.machine import memory_limit, solver_share
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import SURFACE_FEATURES, factor_entries
@@ -86,7 +86,8 @@ def _solve_bytes(config: Config, layout: Layout) -> tuple[int, bool]:
     n_pairs = max([solver.n_components, *config.more_pairs[:1]])
     n_bytes = least_bytes(n, row_entries, n_pairs, square=is_lle)
     if is_lle and solver.method in ("auto", "multigrid") and solver.device == "cpu" and not is_on_this_machine(cluster):
-        allowed = memory_of_high_memory(cluster) or n_bytes
+        high_memory = memory_of_high_memory(cluster)
+        allowed = n_bytes if high_memory is None else solver_share(high_memory - task_costs.PROCESS_BYTES)
         if solver.max_memory != "auto" or memory_resource(cluster) is None:
             allowed = memory_limit(solver.max_memory)
         if n_bytes > allowed:
