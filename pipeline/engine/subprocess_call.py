@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from ..core.errors import LleError, NotEnoughMemory
 from ..core.machine import peak_bytes, status_bytes
 from ..core.main_script import hidden_main_script
+from .tasks import require_run
 
 SendProgress = Callable[[str], None]
 T = TypeVar("T")
@@ -58,6 +59,7 @@ def call(function: Callable[..., T], arguments: tuple[object, ...], max_bytes: i
 
     Raises:
         ProcessDied: the process was killed or crashed.
+        StageIncomplete: the run was interrupted while the process started.
         NotEnoughMemory: the function raised MemoryError. Other errors of the function are raised unchanged.
     """
     if multiprocessing.current_process().daemon:  # such a process (a Dask worker under a nanny) may not start others
@@ -72,17 +74,16 @@ def call(function: Callable[..., T], arguments: tuple[object, ...], max_bytes: i
     child_connection.close()
     last_message, answer = "", None
     try:
+        require_run()  # `stop_all` may have come before the process was among the running ones
         with contextlib.suppress(EOFError, ConnectionResetError):
-            while answer is None:
-                kind, value = connection.recv()
-                if kind == "progress":
-                    last_message = value
-                else:
-                    answer = kind, value
+            while (message := connection.recv())[0] == "progress":
+                last_message = message[1]
+            answer = message
         process.join()
     finally:
         is_stopped = process not in _running
         _running.discard(process)
+        process.kill()  # after an exception nobody waits for its answer
         connection.close()
     if answer is None:
         is_killed = process.exitcode in STOP_SIGNALS and killed_for_memory() == killed_before

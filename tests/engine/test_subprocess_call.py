@@ -1,5 +1,6 @@
 """Calls in a separate process: results, errors, deaths, and the limit on its memory."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,8 +12,9 @@ import numpy as np
 import psutil
 import pytest
 
-from lle.core.errors import ConfigError, NotEnoughMemory
+from lle.core.errors import ConfigError, NotEnoughMemory, StageIncomplete
 from lle.engine import subprocess_call
+from lle.engine.tasks import abandoned
 
 MIB = 2**20
 
@@ -116,6 +118,23 @@ def test_stop_all_ends_active_calls():
     assert not thread.is_alive()
     assert "SIGKILL" in str(results[0])
     assert results[0].cause == "stopped"
+
+
+def test_a_call_that_begins_while_its_run_is_interrupted_ends():
+    """The process is not yet among those that `stop_all` kills."""
+
+    def call():
+        abandoned.add(threading.current_thread())
+        with pytest.raises(StageIncomplete, match="interrupted"):
+            subprocess_call.call(sleep, (), None)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    for process in multiprocessing.active_children():
+        process.join(30)
+        assert process.exitcode == -signal.SIGKILL
 
 
 def test_a_killed_process_that_has_read_a_store_leaves_no_semaphore(tmp_path):
