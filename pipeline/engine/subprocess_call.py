@@ -19,13 +19,14 @@ from typing import Any, TypeVar
 from ..core.errors import LleError, NotEnoughMemory
 from ..core.machine import peak_bytes, status_bytes
 from ..core.main_script import hidden_main_script
-from .tasks import require_run
 
 SendProgress = Callable[[str], None]
 T = TypeVar("T")
 
 SLACK_BYTES = 512 * 2**20
 """Allowance for stacks of threads and for libraries that are loaded during the call."""
+
+CHECK_SECONDS = 5.0
 
 STOP_SIGNALS = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 """Exit codes of a process that another one ended."""
@@ -47,7 +48,12 @@ class ProcessDied(LleError):
         self.last_message, self.ending, self.cause = last_message, ending, cause
 
 
-def call(function: Callable[..., T], arguments: tuple[object, ...], max_bytes: int | None) -> tuple[T, int]:
+def call(
+    function: Callable[..., T],
+    arguments: tuple[object, ...],
+    max_bytes: int | None,
+    check: Callable[[], None] = lambda: None,
+) -> tuple[T, int]:
     """Call ``function(send_progress, *arguments)`` in a new process: (its result, peak memory of the process in bytes).
 
     A daemonic process makes the call itself, without a limit.
@@ -56,10 +62,10 @@ def call(function: Callable[..., T], arguments: tuple[object, ...], max_bytes: i
         function: importable by name; ``send_progress(text)`` sends a progress message to the caller.
         arguments: further arguments, which are pickled.
         max_bytes: memory that the process may allocate in addition to that at its start; None for no limit.
+        check: called after the start and every CHECK_SECONDS; if it raises an exception, the process is killed.
 
     Raises:
         ProcessDied: the process was killed or crashed.
-        StageIncomplete: the run was interrupted while the process started.
         NotEnoughMemory: the function raised MemoryError. Other errors of the function are raised unchanged.
     """
     if multiprocessing.current_process().daemon:  # such a process (a Dask worker under a nanny) may not start others
@@ -74,9 +80,8 @@ def call(function: Callable[..., T], arguments: tuple[object, ...], max_bytes: i
     child_connection.close()
     last_message, answer = "", None
     try:
-        require_run()  # `stop_all` may have come before the process was among the running ones
         with contextlib.suppress(EOFError, ConnectionResetError):
-            while (message := connection.recv())[0] == "progress":
+            while (message := _next_message(connection, check))[0] == "progress":
                 last_message = message[1]
             answer = message
         process.join()
@@ -95,6 +100,14 @@ def call(function: Callable[..., T], arguments: tuple[object, ...], max_bytes: i
         raise answer[1]
     result: tuple[T, int] = answer[1]
     return result
+
+
+def _next_message(connection: Connection, check: Callable[[], None]) -> tuple[str, Any]:
+    check()  # `stop_all` may have come before the process was among the running ones
+    while not connection.poll(CHECK_SECONDS):
+        check()
+    message: tuple[str, Any] = connection.recv()
+    return message
 
 
 def stop_all() -> None:

@@ -44,13 +44,12 @@ def run_task(url: str, step: Step[Report], fingerprint: str, block: int) -> Bloc
     seconds = time.perf_counter() - started
     n_bytes = max(peak.bytes, report.subprocess_bytes)  # the step may have used a subprocess
     result = BlockReport(block, round(seconds, 4), n_bytes, report, peak.base, tuple(sorted(store.bundles_written)))
-    require_run()
+    _require_run()
     checkpoint.mark_done(store, step, fingerprint, result)
     return result
 
 
-def require_run() -> None:
-    """Raises StageIncomplete in a thread of an interrupted run."""
+def _require_run() -> None:
     if threading.current_thread() in abandoned:
         raise StageIncomplete("the run was interrupted")
 
@@ -66,7 +65,7 @@ class _Current:
         self._arguments, self._checked = (store, step, fingerprint, block), time.monotonic()
 
     def __call__(self) -> None:
-        require_run()
+        _require_run()
         if time.monotonic() - self._checked >= CURRENT_SECONDS:
             checkpoint.require_current(*self._arguments)
             self._checked = time.monotonic()

@@ -1,5 +1,6 @@
 """The eigenpairs of one component of the graph, from the matrices in the store, and their predicted cost."""
 
+import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 
 from ..core.arrays import Float64, Int64
-from ..core.errors import LleError, NotEnoughMemory, gib
+from ..core.errors import LleError, NotEnoughMemory, StoreError, gib
 from ..core.machine import available_cores
 from ..core.methods import METHODS as FAMILY
 from ..engine import subprocess_call
@@ -97,7 +98,7 @@ def solve(store: Store, job: SolveJob, n_rows: int) -> Solution:
         return solve_on_workers(store, job, n_rows)
     if n_rows < ISOLATED_POINTS:
         return solve_here(lambda message: None, job, store)
-    solution = _solve_isolated(job)
+    solution = _solve_isolated(job, store)
     store.bundles_written.add(eigenvectors_name(job.component))
     return solution
 
@@ -109,18 +110,23 @@ def _needs_workers(store: Store, job: SolveJob, n_points: int) -> bool:
     return least_bytes(n_points, row_entries, n_pairs, square=True) > job.max_bytes
 
 
-def _solve_isolated(job: SolveJob) -> Solution:
-    """Solve in a separate process.
+def _solve_isolated(job: SolveJob, store: Store) -> Solution:
+    """Solve in a separate process, which is killed if the store refuses to write: a newer run has taken it over.
 
     If another program ends the process, the same method is started again. If the process dies for another reason, or
     TRIES times, in a method that was not requested, another method solves, and the report says so.
     """
+
+    def check() -> None:
+        with contextlib.suppress(StoreError):  # it cannot be reached at the moment
+            store.before_write()
+
     deaths = Counter[str]()
     while True:
         try:
             # CUDA reserves memory that it never uses
             limit = None if job.on_gpu else int(LIMIT_OVER_PLAN * job.max_bytes)
-            report, peak = subprocess_call.call(solve_here, (job,), limit)
+            report, peak = subprocess_call.call(solve_here, (job,), limit, check)
         except subprocess_call.ProcessDied as death:
             name = death.last_message
             deaths[name] += 1

@@ -14,7 +14,6 @@ import pytest
 
 from lle.core.errors import ConfigError, NotEnoughMemory, StageIncomplete
 from lle.engine import subprocess_call
-from lle.engine.tasks import abandoned
 
 MIB = 2**20
 
@@ -120,18 +119,19 @@ def test_stop_all_ends_active_calls():
     assert results[0].cause == "stopped"
 
 
-def test_a_call_that_begins_while_its_run_is_interrupted_ends():
-    """The process is not yet among those that `stop_all` kills."""
+@pytest.mark.parametrize("n_good", [0, 2])
+def test_a_failed_check_kills_the_process(monkeypatch, n_good):
+    monkeypatch.setattr(subprocess_call, "CHECK_SECONDS", 0.1)
+    checks = []
 
-    def call():
-        abandoned.add(threading.current_thread())
-        with pytest.raises(StageIncomplete, match="interrupted"):
-            subprocess_call.call(sleep, (), None)
+    def check():
+        checks.append(None)
+        if len(checks) > n_good:
+            raise StageIncomplete("a newer run has taken over the store")
 
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(30)
-    assert not thread.is_alive()
+    with pytest.raises(StageIncomplete, match="newer run"):
+        subprocess_call.call(sleep, (), None, check)
+    assert len(checks) == n_good + 1
     for process in multiprocessing.active_children():
         process.join(30)
         assert process.exitcode == -signal.SIGKILL

@@ -91,7 +91,10 @@ def test_the_store_of_the_task_lists_the_eigenvectors(solved, monkeypatch, isola
     assert store.bundles_written == {"_work/eigen/00000"}
 
 
-def test_a_solve_that_was_interrupted_writes_nothing(solved):
+@pytest.mark.parametrize("isolated_points", [pytest.param(1, marks=pytest.mark.slow), 10 * N])
+def test_a_solve_that_was_interrupted_writes_nothing(solved, monkeypatch, isolated_points):
+    monkeypatch.setattr(component_solve, "ISOLATED_POINTS", isolated_points)
+
     def refuse():
         raise StageIncomplete("the run was interrupted")
 
