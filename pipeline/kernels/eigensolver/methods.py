@@ -229,7 +229,7 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
     apply = _finite(inverse.apply)
     limit, tol = MAX_CYCLES * width * (1 + problem.planned_vectors // 8), problem.tolerances.tol
     watch.begin(f"solves with the {factor_name} for {width} vectors", limit // width)
-    space = block_lanczos(
+    basis, values, _, n_applied = block_lanczos(
         apply,
         _start_block(problem, width),
         m,
@@ -240,14 +240,16 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
         lambda n_applied, errors: watch.step(n_applied // width, errors, np.full(len(errors), tol)),
         problem.growth,
     )
-    m = len(space.values)
-    pairs, errors, n_refinements = _corrected(inverse, problem, rayleigh_ritz(problem.factor, space.basis, m))
-    n_solves = space.n_applied + m * (n_refinements + 1)
+    m = len(values)
+    pairs = rayleigh_ritz(problem.factor, basis, m)
+    del basis  # it needs most of the memory of the vectors
+    pairs, errors, n_refinements = _corrected(inverse, problem, pairs)
+    n_solves = n_applied + m * (n_refinements + 1)
     # pairs of ``growth`` are not needed, so those that did not converge are left out
     n_good = int(np.argmin(np.append(errors <= problem.tolerances.vector_bounds(pairs.values), False)))
     m = max(n_good, min(m, problem.n_vectors))
     pairs, errors = pairs.lowest(m), errors[:m]
-    krylov_values = 1 / np.maximum(np.abs(space.values[:m]), TINY)
+    krylov_values = 1 / np.maximum(np.abs(values[:m]), TINY)
     relative_error = float(np.abs(krylov_values / np.maximum(pairs.values, TINY) - 1).max())
     reason = f"{name}: {cost}; the eigenvalues of the Krylov space differ from ||A v||^2 by {relative_error:.0e}"
     stats = SolverStats(name, reason, inverse.size.nnz, predicted, n_solves, n_refinements=n_refinements)

@@ -1,4 +1,5 @@
 import re
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -536,6 +537,21 @@ def test_a_group_that_is_nearly_closed_does_not_count_as_an_error_of_the_other_v
     side = np.sign(np.arange(A.shape[0]) - 699.5)
     assert abs(np.corrcoef(side, solution.vectors[:, 0])[0, 1]) > 0.999
     assert solution.eigenvalues[0] < 1e-2 * solution.eigenvalues[1]
+
+
+def test_the_krylov_basis_is_freed_before_the_vectors_are_corrected(monkeypatch):
+    """Corrections of sixteen pairs take as much memory as it."""
+    bases, left, iterate, correct = [], [], methods.block_lanczos, methods._corrected
+
+    def iterated(*arguments):
+        space = iterate(*arguments)
+        bases.append(weakref.ref(space.basis.base))
+        return space
+
+    monkeypatch.setattr(methods, "block_lanczos", iterated)
+    monkeypatch.setattr(methods, "_corrected", lambda *arguments: left.append(bases[0]()) or correct(*arguments))
+    solve(roll_factor(450, 5), 2, "factored")
+    assert left == [None]
 
 
 def test_more_pairs_that_do_not_converge_are_left_out(monkeypatch):
