@@ -26,6 +26,11 @@ CONSTANT_SHARE = 0.9
 """Share of the compared components in which a column that separates them has one value."""
 
 
+def component_rows(store: Store, component: int) -> Int64:
+    """The points of a component, ascending."""
+    return np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == component)
+
+
 def input_rows(store: Store) -> Int32:
     """(n,) number of input rows that are equal to each point, including its own row."""
     counts = np.zeros(store.array(array_specs.REPRESENTATIVE.name).shape[0], np.int32)

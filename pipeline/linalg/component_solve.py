@@ -87,17 +87,17 @@ class Solution(Report):
     coordinates: Json | None = None
 
 
-def solve(store: Store, job: SolveJob, n_rows: int) -> Solution:
-    """Compute the eigenpairs of a component of so many points; for large components in a separate process.
+def solve(store: Store, job: SolveJob, rows: Int64) -> Solution:
+    """Compute the eigenpairs of the component with the points `rows`; for a large one in a separate process.
 
     ``store`` is that of the task: it refuses to write after the run was interrupted, and lists what was written.
     """
-    if job.on_workers and _needs_workers(store, job, n_rows):
+    if job.on_workers and _needs_workers(store, job, len(rows)):
         from .shared_solve import solve_on_workers  # distributed
 
-        return solve_on_workers(store, job, n_rows)
-    if n_rows < ISOLATED_POINTS:
-        return solve_here(lambda message: None, job, store)
+        return solve_on_workers(store, job, rows)
+    if len(rows) < ISOLATED_POINTS:
+        return solve_here(lambda message: None, job, store, rows)
     solution = _solve_isolated(job, store)
     store.bundles_written.add(eigenvectors_name(job.component))
     return solution
@@ -157,10 +157,13 @@ def _given_up(death: subprocess_call.ProcessDied, n_deaths: int) -> LleError:
     return NotEnoughMemory(f"{death}, most likely because memory ran out", advice=advice)
 
 
-def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob, store: Store | None = None) -> Solution:
-    """Solve in this process, and write the vectors to the store; None: it is opened."""
+def solve_here(
+    send_progress: subprocess_call.SendProgress, job: SolveJob, store: Store | None = None, rows: Int64 | None = None
+) -> Solution:
+    """Solve in this process, and write the vectors to the store. None: the store is opened, the points are read."""
     store, state = store or Store(job.url), state_name(job)
-    rows, problem = _load(store, job)
+    rows = matrices.component_rows(store, job.component) if rows is None else rows
+    problem = _load(store, job, rows)
     null = matrices.null_vector(store, rows) if job.family == "laplacian" else None
     choice = Coordinates(store, rows, job.n_components, job.n_neighbors)
     with recorded(store, job.component) as progress:
@@ -257,7 +260,7 @@ def predict(job: SolveJob) -> Json | None:
 
 def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Json:
     store = Store(job.url)
-    problem = _load(store, job)[1]._replace(
+    problem = _load(store, job, matrices.component_rows(store, job.component))._replace(
         hooks=Hooks(analyses=StoredAnalyses(store, job.component, read_only=True)),
         growth=Growth(job.more_pairs, lambda vectors: True),
     )
@@ -275,15 +278,14 @@ def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> 
     }
 
 
-def _load(store: Store, job: SolveJob) -> tuple[Int64, Problem]:
-    """The points of a component, and its eigenproblem, with its factor A or F."""
-    rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == job.component)
+def _load(store: Store, job: SolveJob, rows: Int64) -> Problem:
+    """The eigenproblem of a component with the points `rows`, with its factor A or F."""
     if job.family == "lle":
         factor = matrices.load_factor(store, rows, job.blocks)
         pin = closed_point(factor, f"component {job.component}")
     else:
         factor, pin = matrices.load_local_factors(store, rows, job.blocks), 0
-    return rows, Problem(
+    return Problem(
         factor,
         job.n_components,
         pin,

@@ -29,7 +29,6 @@ from ..kernels.eigensolver.rows import Rows, cut_bounds, in_group
 from ..kernels.eigensolver.shared_matrix import SharedMatrix
 from ..kernels.eigensolver.solve import Spectrum, bottom_eigenpairs
 from ..kernels.quality.trustworthiness import participation
-from ..storage import array_specs
 from ..storage.store import Store
 from . import component_matrices as matrices
 from .component_solve import Solution, SolveJob, state_name, write_solution
@@ -38,16 +37,15 @@ from .solver_checkpoint import StateHead, read_state, state_saver
 from .solver_progress import recorded
 
 
-def solve_on_workers(store: Store, job: SolveJob, n_points: int) -> Solution:
-    """Compute the eigenpairs of a component of ``n_points`` on the workers, and choose its coordinates."""
+def solve_on_workers(store: Store, job: SolveJob, points: Int64) -> Solution:
+    """Compute the eigenpairs of the component with these points on the workers, and choose its coordinates."""
     client = get_client()
     limits = [worker["memory_limit"] for worker in workers_of(client).values()]
     least = min((limit for limit in limits if limit), default=0)
     n_bytes = max(int(MEMORY_SHARE * least) - SOLVER_BYTES, 0) if least else job.max_bytes
-    n_cuts = len(cut_bounds(n_points)) - 1
+    n_cuts = len(cut_bounds(len(points))) - 1
     spectrum, peak = run_in_group(client, solve_rows, (job, n_bytes), n_cuts, lambda: _saved_steps(store, job))
     stored = StoredVectors(store, job.component, n_cuts)
-    points = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == job.component)
     choice = Coordinates(store, points, job.n_components, job.n_neighbors)
     solution = write_solution(choice, job, spectrum, stored.vector)
     stored.delete()
@@ -69,7 +67,7 @@ def solve_rows(group: Group, job: SolveJob, max_bytes: int) -> tuple[Spectrum, i
     gc.collect()  # the traceback of a failed attempt holds its matrices
     return_freed_memory()
     with PeakMemory() as peak:
-        points = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == job.component)
+        points = matrices.component_rows(store, job.component)
         rows = in_group(group, len(points))
         with recorded(store, job.component) if group.rank == 0 else nullcontext(lambda _: None) as progress:
             spectrum = _solved(_problem(store, job, points, rows, max_bytes, progress))

@@ -25,6 +25,7 @@ from ..kernels.eigensolver.rows import MOST_CUTS
 from ..kernels.quality.trustworthiness import participation, separated
 from ..linalg import component_solve
 from ..linalg.alignment import EMBEDDED, ROTATION, align_step, coordinate_scale
+from ..linalg.component_matrices import component_rows
 from ..linalg.component_solve import Solution, SolveJob
 from ..linalg.coordinates import choice_bytes
 from ..linalg.preprocess import chunk_rows, fit_bytes, principal_components
@@ -223,12 +224,12 @@ def solve_component(
     on_workers: Resource[bool] = False,
 ) -> Solution:
     """Compute the eigenpairs of component `block_index`, and choose its coordinates if there are `more_pairs`."""
-    n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block_index).sum())
-    counts = tuple(max(n_components, min(count, n_rows - 2)) for count in more_pairs)
+    rows = component_rows(store, block_index)
+    counts = tuple(max(n_components, min(count, len(rows) - 2)) for count in more_pairs)
     settings = family, n_components, method, tol, blocks, memory_limit(max_memory), max_steps, stores_m
     try:
         job = SolveJob(store.url, block_index, *settings, counts, n_neighbors, on_gpu, on_workers)
-        return component_solve.solve(store, job, n_rows)
+        return component_solve.solve(store, job, rows)
     except NotEnoughMemory as error:
         if max_memory != "auto":
             error.exit_code = 2  # the limit is in the config, so a retry would fail again

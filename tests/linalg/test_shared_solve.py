@@ -70,15 +70,17 @@ def test_a_worker_may_use_a_share_of_the_least_memory_less_that_of_the_process(s
     monkeypatch.setattr(shared_solve, "workers_of", lambda client: {n: {"memory_limit": n} for n in limits})
     monkeypatch.setattr(shared_solve, "run_in_group", run_in_group)
     with pytest.raises(InterruptedError, match=f"^{expected}$"):
-        shared_solve.solve_on_workers(solved, job(solved), N)
+        shared_solve.solve_on_workers(solved, job(solved), np.arange(N))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more_pairs", [(), (5, 8)])
 def test_workers_give_the_solution_of_one_process(solved, client, more_pairs):
-    expected = component_solve.solve(solved, job(solved, max_bytes=PLENTY, more_pairs=more_pairs, n_neighbors=10), N)
+    expected = component_solve.solve(
+        solved, job(solved, max_bytes=PLENTY, more_pairs=more_pairs, n_neighbors=10), np.arange(N)
+    )
     rows, vectors, eigenvalues = stored(solved)
-    found = component_solve.solve(solved, job(solved, more_pairs=more_pairs, n_neighbors=10), N)
+    found = component_solve.solve(solved, job(solved, more_pairs=more_pairs, n_neighbors=10), np.arange(N))
     assert found.stats["reason"].startswith("multigrid")
     np.testing.assert_array_equal(stored(solved)[0], rows)
     np.testing.assert_allclose(stored(solved)[2], eigenvalues, rtol=1e-6)
@@ -137,7 +139,7 @@ def test_a_stopped_solve_continues_in_another_number_of_processes(solved, monkey
 def test_a_state_of_one_process_is_not_mixed_with_one_of_several(solved, monkeypatch):
     monkeypatch.setattr(solver_checkpoint, "SAVE_EVERY_SECONDS", 0.0)
     _, expected = in_two_processes(solved.url)
-    component_solve.solve(solved, job(solved, max_bytes=PLENTY, max_steps=2, on_workers=False), N)
+    component_solve.solve(solved, job(solved, max_bytes=PLENTY, max_steps=2, on_workers=False), np.arange(N))
     _, vectors = in_processes(2, job(solved))
     np.testing.assert_array_equal(vectors, expected)
     solver_checkpoint.delete_state(solved, "_work/eigen/state-00000")
