@@ -38,11 +38,10 @@ rounding errors of float32: a roll of 300,000 points has the share 0.06, and the
 Other shares: rolls of 100,000 and 2,000,000 points 0.007 and 0.18, cubes of three dimensions with 100,000 and
 1,000,000 points 0.02 and 0.03, delay vectors of speech 0.005, or 0.02 with one column, because the Krylov space of a
 column is smaller."""
-
-
 LEFT_CYCLES = 64
-"""Most cycles of a solve for the left null vector, as far as the memory of a block allows for its one column. On
-100,000 points of a cube of five dimensions (reg 1e-3) the corrections do not fall with 16 cycles."""
+"""Most cycles of a solve for the left null vector. They need less memory than a block of four columns and a basis of
+three blocks, which are made later. On 100,000 points of a cube of five dimensions (reg 1e-3) the corrections do not
+fall with 16 cycles, on a roll of 20,000,000 not with 24."""
 
 
 class _Solver(AbstractContextManager["_Solver"]):
@@ -144,7 +143,7 @@ class FactorMultigrid(_Solver):
 
         Raises MultigridError if the solves do not converge (``FAR_ERROR``).
         """
-        super().prepare(min(LEFT_CYCLES, most_cycles * width))
+        super().prepare(LEFT_CYCLES)
         self._left = self._left_null_vector()
         super().prepare(most_cycles)
         self._is_rough = self._changed_by_residual(min(width, PROBE_COLUMNS)) > ROUGH
