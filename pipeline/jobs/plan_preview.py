@@ -1,6 +1,6 @@
 """Preview of a run: the steps already done in the store or in earlier versions. Nothing is computed or changed."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypedDict, cast
 
 from ..clusters.limits import memory_of_task
@@ -130,14 +130,21 @@ class Forecast(FinishedBlocks):
             self._count_again(before[:number])
 
     def _unread_blocks(self, step: Step[R]) -> dict[int, BlockReport[R]]:
-        """Blocks of the input in an earlier version whose files or chunks have not changed since."""
+        """Blocks of the input in an earlier version whose files or chunks have not changed since: the run copies them.
+
+        Their reports say so: the files may have had other dates when that version read them.
+        """
         url, blocks = cast(ingest.EarlierRows, step.task.parameters.get("earlier", ("", [])))
         if not blocks:
             return {}
         source_store = Store(url)
         record = checkpoint.step_record(source_store, step.key)
         reports = {} if record is None else checkpoint.finished_reports(source_store, step, record.fingerprint)
-        return {block: reports[block] for block in blocks if block < step.n_blocks}
+        return {
+            block: replace(done, report=replace(done.report, is_read=False, state=None))
+            for block in blocks
+            if block < step.n_blocks and isinstance((done := reports[block]).report, ingest.RowsRead)
+        }
 
     def summary(self) -> "Reuse":
         """The version to build on, whether nothing would be computed, and a text about both."""

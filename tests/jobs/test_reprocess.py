@@ -62,6 +62,16 @@ def test_blocks_are_copied_from_the_store_with_most_of_them(job, tmp_path):
     np.testing.assert_array_equal(Store(third["store"]).read_all("weights"), Store(first["store"]).read_all("weights"))
 
 
+def test_plan_after_the_input_got_another_date(real_job, points, tmp_path):
+    np.save(tmp_path / "x.npy", points)
+    job = (real_job(), "--set", f"input={{kind: npy, path: {tmp_path}/x.npy}}")
+    lle("run", *job)
+    os.utime(tmp_path / "x.npy", ns=(1, 10**18))
+    assert lle("run", *job)["unchanged"]
+    assert lle("plan", *job)["unchanged"]
+    assert not lle("plan", *job, *OTHER_QUALITY)["unchanged"]
+
+
 class TestEarlierBlocks:
     """Blocks of the input that are not read again."""
 
