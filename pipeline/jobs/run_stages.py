@@ -315,13 +315,14 @@ def lost_rows(metrics: Metrics, min_rows: float) -> str:
     n_lost = sum(dropped.values())
     if n_rows - n_lost >= min_rows * n_rows:
         return ""
-    cause = "of the others are in components that were not embedded (graph.components)"
-    if dropped.get("invalid"):
+    reason = max(dropped, key=dropped.__getitem__)
+    cause, cures = "in components that were not embedded", "set graph.components to separate or connect"
+    if reason == "invalid":
+        cause = f"with NaN or infinity{most_invalid(metrics)}"
         cures = "leave such columns out with input.columns, fill their gaps"
-        cause = f"rows hold NaN or infinity{most_invalid(metrics)}; {cures}"
     return (
-        f"rows: output.min_rows is {min_rows:g}, and only {n_rows - n_lost:,} of {n_rows:,} rows have coordinates: "
-        f"{max(dropped.values()):,} {cause}, or lower min_rows. The run is complete"
+        f"rows: output.min_rows is {min_rows:g}, and only {n_rows - n_lost:,} of {n_rows:,} rows have coordinates; "
+        f"{dropped[reason]:,} are rows {cause}; {cures}, or lower min_rows. The run is complete"
     )
 
 

@@ -1,5 +1,6 @@
 """Data that no later step reads are deleted, and computed again when a changed or damaged step needs them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from lle.core.errors import LleError
 from lle.engine import checkpoint
 from lle.engine.step import Report, Step, task
 from lle.jobs import run_stages
+from lle.report.metrics import Metrics
 from lle.stages import registry
 from lle.storage import array_specs
 from lle.storage.array_specs import PlannedArray
@@ -164,3 +166,12 @@ def test_new_version_takes_over_steps_whose_data_were_freed(config, tmp_path):
     check(Store(published_url(str(tmp_path / "run.zarr"))))
     assert computed(config(keep=2), *changes, "--set", "neighbors.seed=5")["order_points"] == 9
     check(Store(published_url(str(tmp_path / "run.zarr"))), seed=5)
+
+
+def test_lost_rows_names_the_reason_of_most_of_them():
+    metrics = Metrics(n_input=100, dropped={"invalid": 2, "small_component": 30}, invalid_by_column={"x": 2})
+    assert run_stages.lost_rows(metrics, 0.5) == ""
+    message = run_stages.lost_rows(metrics, 0.9)
+    assert "only 68 of 100 rows have coordinates; 30 are rows in components that were not embedded; set" in message
+    message = run_stages.lost_rows(replace(metrics, dropped={"invalid": 40}), 0.9)
+    assert "; 40 are rows with NaN or infinity, most in x (2); leave such columns out" in message
