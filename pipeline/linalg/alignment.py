@@ -22,9 +22,8 @@ from ..core.errors import ConfigError, CorruptChunk
 from ..engine import checkpoint, current_config, disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
-from ..kernels.neighbors.duplicates import merge_duplicates
 from ..storage import array_specs
-from ..storage.store import Store, read_elsewhere
+from ..storage.store import Store, fitted_store, read_elsewhere
 from ..storage.versions import Versions, published_url
 
 PREVIOUS, ROTATION = "_previous/embedding", "_work/rotation"
@@ -42,7 +41,7 @@ class EarlierEmbedding(NamedTuple):
     component: Int32
     """(rows,) component of each row, -1 = not embedded"""
     hashes: npt.NDArray[np.uint64]
-    """(rows, 2) hashes of the input rows; (0, 2) if they are unknown"""
+    """(rows, 2) hashes of the input rows"""
 
 
 def previous_store(config: Config) -> str | None:
@@ -51,7 +50,8 @@ def previous_store(config: Config) -> str | None:
     if named is None:
         return None
     if named != "previous":
-        return published_url(named)
+        store = Store(published_url(named))
+        return fitted_store(store).url if store.objects.exists("zarr.json") else store.url
     if config.output.keep is None:
         return config.output.store
     root = Versions(config.output.store)
@@ -67,10 +67,7 @@ def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> "Ste
     """
     url, m = previous_store(config), config.eigensolver.n_components
     previous = None if url is None or Store(url).url == Store(config.output.store).url else url
-    is_sample = config.input.fit_sample is not None
-    aligned = task(
-        align_components, n_components=m, n_graph=n_graph, scale=scale, previous=previous, is_sample=is_sample
-    )
+    aligned = task(align_components, n_components=m, n_graph=n_graph, scale=scale, previous=previous)
     key, state, n_rows = "solve_embedding.align", {}, layout.n_input
     if previous is not None:
         state = _state_of(previous)
@@ -82,7 +79,7 @@ def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> "Ste
 
 @dataclass(frozen=True)
 class Alignment(Report):
-    """The earlier embedding, its rows, whether their points were compared, and the result for each component.
+    """The earlier embedding, its rows, and the result for each component.
 
     `reason` is set if nothing could be aligned.
     """
@@ -90,15 +87,13 @@ class Alignment(Report):
     previous: str
     scale: str
     rows: int
-    points_compared: bool
     components: list[Json]
     reason: str
 
 
 def state_of_other(config: Config) -> Json:
     """Identity of the run that `embedding.align` names; {} if it names none, or 'previous'."""
-    named = config.embedding.align
-    return {} if named in {None, "previous"} else _state_of(str(named))
+    return {} if config.embedding.align in {None, "previous"} else _state_of(str(previous_store(config)))
 
 
 def _written(store: Store) -> checkpoint.StepRecord | None:
@@ -126,51 +121,39 @@ def _state_of(url: str) -> Json:
 
 
 def align_components(
-    store: Store,
-    block_index: int,
-    n_components: int,
-    n_graph: int,
-    scale: str,
-    previous: Resource[str | None],
-    is_sample: bool,
+    store: Store, block_index: int, n_components: int, n_graph: int, scale: str, previous: Resource[str | None]
 ) -> Alignment:
-    """Rotate each component onto the earlier embedding; without an earlier embedding the rotation is the identity.
-
-    The rows of a sample (`is_sample`) are found by their values, because they have other positions in other samples.
-    """
+    """Rotate each component onto the earlier embedding; without an earlier embedding the rotation is the identity."""
     earlier = _saved_embedding(store) if previous is None else _embedding_of(Store(previous))
     rotations = np.tile(np.eye(n_components), (n_graph, 1, 1))
-    rows, compared, components, reason = 0, False, list[Json](), ""
+    rows, components, reason = 0, list[Json](), ""
     if earlier is None:
         reason = "no earlier embedding"
     elif earlier.embedding.shape[1] != n_components:
         reason = f"the earlier embedding has {earlier.embedding.shape[1]} coordinates, this one {n_components}"
-    elif is_sample and not len(earlier.hashes):
-        reason = "the earlier embedding does not record which rows of the input it has"
     else:
-        rows, compared = len(earlier.embedding), bool(len(earlier.hashes))
-        hashes = store.read_all(array_specs.ROW_HASH.name)
-        if is_sample:
-            earlier = _in_this_order(earlier, hashes)
+        rows = len(earlier.embedding)
+        earlier = _in_this_order(earlier, store.read_all(array_specs.ROW_HASH.name))
         for number in range(n_graph):
-            component_report, rotations[number] = _align_component(store, number, earlier, hashes, scale)
+            component_report, rotations[number] = _align_component(store, number, earlier, scale)
             components.append(component_report)
     store.write_bundle(ROTATION, rotations=rotations)
-    return Alignment(previous or "this store", scale, rows, compared, components, reason)
+    return Alignment(previous or "this store", scale, rows, components, reason)
 
 
 def _in_this_order(earlier: EarlierEmbedding, hashes: npt.NDArray[np.uint64]) -> EarlierEmbedding:
-    """The earlier embedding of the rows with these hashes (n, 2); a row that it does not have has no component."""
-    n_earlier = len(earlier.hashes)
-    is_embedded = np.concatenate([earlier.component >= 0, np.ones(len(hashes), np.bool_)])
-    rows = merge_duplicates(np.concatenate([earlier.hashes, hashes]), is_embedded)[n_earlier:]
-    is_shared, rows = rows < n_earlier, np.minimum(rows, n_earlier - 1)
+    """The earlier embedding of the rows with these hashes (n, 2); a row that it does not have has no component.
+
+    Rows are found by their values: they have other positions if others were removed, and in other samples.
+    """
+    order = np.argsort(earlier.hashes[:, 0])
+    places = np.searchsorted(earlier.hashes[order, 0], hashes[:, 0])
+    rows = order[np.minimum(places, len(order) - 1)]
+    is_shared = (earlier.hashes[rows] == hashes).all(axis=1)
     return EarlierEmbedding(earlier.embedding[rows], np.where(is_shared, earlier.component[rows], -1), hashes)
 
 
-def _align_component(
-    store: Store, number: int, earlier: EarlierEmbedding, hashes: npt.NDArray[np.uint64], scale: str
-) -> tuple[Json, Float64]:
+def _align_component(store: Store, number: int, earlier: EarlierEmbedding, scale: str) -> tuple[Json, Float64]:
     """One component against the earlier component that shares most of its points.
 
     `size_ratio` is the norm of the new coordinates of the shared points over the norm of the earlier ones. With scale
@@ -178,10 +161,7 @@ def _align_component(
     """
     part = store.read_bundle(f"_work/eigen/{number:05d}")
     original = store.gather(array_specs.ORIGINAL_INDEX.name, part["rows"])
-    shared_rows = np.flatnonzero(original < len(earlier.embedding))
-    shared_rows = shared_rows[earlier.component[original[shared_rows]] >= 0]
-    if len(earlier.hashes):
-        shared_rows = shared_rows[(hashes[original[shared_rows]] == earlier.hashes[original[shared_rows]]).all(axis=1)]
+    shared_rows = np.flatnonzero(earlier.component[original] >= 0)
     shared = earlier.component[original[shared_rows]]
     report: Json = {
         "component": number,
@@ -272,9 +252,8 @@ def _saved_embedding(store: Store) -> EarlierEmbedding | None:
 
 def _read(store: Store, hashes: array_specs.ArraySpec) -> EarlierEmbedding | None:
     """The embedding in a store; None if there is none. Raises CorruptChunk if a part of it is missing."""
-    names = [spec.name for spec in (array_specs.EIGENVALUES, array_specs.EMBEDDING, array_specs.COMPONENT)]
+    names = [spec.name for spec in (array_specs.EIGENVALUES, array_specs.EMBEDDING, array_specs.COMPONENT, hashes)]
     if not all(map(store.has_array, names)):
         return None
-    _, embedding, component = map(store.read_all, names)  # `write` writes the eigenvalues last
-    compared = store.read_all(hashes.name) if store.has_array(hashes.name) else np.empty((0, 2), np.uint64)
-    return EarlierEmbedding(embedding, component, compared)
+    _, *arrays = map(store.read_all, names)  # `write` writes the eigenvalues last
+    return EarlierEmbedding(*arrays)

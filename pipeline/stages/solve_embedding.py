@@ -166,15 +166,15 @@ def _write_steps(
         aligned=aligned,
         placed=placed,
     )
-    arrays = [
+    arrays = (
         array_specs.EMBEDDING.sized(blocks, m),
         array_specs.COMPONENT.sized(blocks),
         array_specs.EIGENVALUES.sized(Blocks(n_graph, n_graph), n_pairs),
         array_specs.EMBEDDED_HASH.sized(blocks, 2),
-    ][: 4 if aligned else 3]
+    )
     n_bytes = task_costs.TASK_BYTES + 24 * n * (m + 1) + 8 * blocks.n
     bundles = {f"{EMBEDDED}.npz": disk_costs.per_point(n=n, blocks=1, numbers=m)}
-    yield from Step("solve_embedding.write", write, 1, n_bytes, tuple(arrays), bundles, runs_on=WHOLE_DATA)
+    yield from Step("solve_embedding.write", write, 1, n_bytes, arrays, bundles, runs_on=WHOLE_DATA)
 
 
 @dataclass(frozen=True)
@@ -283,8 +283,6 @@ def write_embedding(
     placed: bool,
 ) -> WrittenRows:
     """Write embedding and component of every input row; a duplicate row gets those of its representative."""
-    if not aligned:
-        store.objects.delete(array_specs.EMBEDDED_HASH.name)  # it belongs to an earlier embedding
     original = store.read_all(array_specs.ORIGINAL_INDEX.name)
     embedding = np.full((len(original), n_components), np.nan)
     component = np.full(len(original), -1, np.int32)
@@ -305,8 +303,7 @@ def write_embedding(
     n_placed = n_dropped = 0
     for start in range(0, blocks.n, blocks.size):
         stop = min(start + blocks.size, blocks.n)
-        if aligned:
-            store.write(array_specs.EMBEDDED_HASH.name, start, store.read(array_specs.ROW_HASH.name, start, stop))
+        store.write(array_specs.EMBEDDED_HASH.name, start, store.read(array_specs.ROW_HASH.name, start, stop))
         representative = store.read(array_specs.REPRESENTATIVE.name, start, stop)
         rows = np.where(representative >= 0, internal[representative], -1)
         store.write(array_specs.EMBEDDING.name, start, np.where(rows[:, None] >= 0, embedding[rows], np.nan))

@@ -221,11 +221,12 @@ class TestOtherFiles:
         assert result["blocks_computed"]["find_neighbors"] == 1
 
     @pytest.mark.slow
-    def test_changed_run_to_align_with_gives_a_new_version(self, real_job, tmp_path):
+    @pytest.mark.parametrize("keep", ["null", "2"])
+    def test_changed_run_to_align_with_gives_a_new_version(self, real_job, tmp_path, keep):
         other_store = str(tmp_path / "other.zarr")
 
         def run_other(turn: int) -> None:
-            settings = ("--set", "output.keep=null", "--set", f"weights.reg=0.{turn + 1}")
+            settings = ("--set", f"output.keep={keep}", "--set", f"weights.reg=0.{turn + 1}")
             lle("run", real_job(), "--store", other_store, *settings)
 
         self.twice(run_other, real_job, "--set", f"embedding.align={other_store}")
