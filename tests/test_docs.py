@@ -1,5 +1,6 @@
 """What README and docs/ show works: their Python and YAML run, their links lead somewhere, the site builds."""
 
+import dataclasses
 import doctest
 import json
 import os
@@ -16,6 +17,7 @@ import yaml
 
 from lle.cli.commands import app
 from lle.config.load import check_config
+from lle.report.metrics import Metrics
 from tests.support.paths import load_script
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,6 +108,12 @@ def test_single_cell_tutorial_runs_from_first_to_last_block(tmp_path: Path) -> N
     blocks = code_blocks("docs/tutorials/single_cell.md", "python")
     code = "\n".join([*blocks, "print(adata.obsm['X_lle5'].shape, list(table.index[:1]), set(table['label']))"])
     assert "(600, 5) ['cell0'] {'" in run_python(code, tmp_path)
+
+
+def test_every_key_of_the_metrics_is_explained() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", (DOCS / "reference/metrics.md").read_text(), re.MULTILINE)
+    explained = {key for row in rows for key in re.findall(r"`(\w+)`", row)}
+    assert {field.name for field in dataclasses.fields(Metrics)} <= explained
 
 
 @pytest.mark.slow

@@ -91,8 +91,8 @@ def _why(table: TableColumns, name: str) -> str:
 def _requested(tables: Sequence[TableColumns], columns: Sequence[str], special: Sequence[str]) -> tuple[str, ...]:
     if not columns or len(set(columns)) < len(columns) or not set(special).isdisjoint(columns):
         raise InputError(
-            f"{tables[0].where}: input.columns must name at least one column, each once, and neither the label nor the "
-            f"id; found {list(columns)}"
+            f"{tables[0].where}: input.columns must name at least one column, each once, and neither the label, the id "
+            f"nor neighbors.k_per_point; found {list(columns)}"
         )
     for table in tables:
         bad = [name for name in columns if name in table.other_types]

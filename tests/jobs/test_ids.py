@@ -137,7 +137,7 @@ def test_the_id_is_no_feature(tmp_path):
     output = lle("validate", config)
     assert (output["columns"]["features"], output["columns"]["id"]) == (["x", "y", "z"], "number")
     assert output["warnings"] == []
-    assert "neither the label nor the id" in refused(2, "validate", config, "--set", "input.columns=[x,number]")
+    assert "neither the label, the id nor" in refused(2, "validate", config, "--set", "input.columns=[x,number]")
 
 
 def test_repeated_and_missing_ids_are_counted_in_warnings(tmp_path, toy_stages):
