@@ -15,7 +15,7 @@ from typing import TypeVar
 from ..core.errors import ConfigError, DamagedStore, LleError, NoEmbedding, OlderVersionRead, StoreError
 from .lock import LOCK, Holder, RunLock, holder_alive
 from .run_group import POINTER, VERSIONS, is_id
-from .store import Store
+from .store import Store, read_elsewhere
 
 READERS = "_run/readers"
 REPORT = "report"
@@ -215,7 +215,8 @@ def reading(url: str) -> Iterator[Store]:
     root = Versions(url)
     if not root.store.has_versions():
         root.store.require_run()
-        yield root.store
+        with read_elsewhere(root.store):
+            yield root.store
         return
     store, previous_url = root.published(), ""
     while store.url != previous_url:
@@ -223,7 +224,8 @@ def reading(url: str) -> Iterator[Store]:
             with contextlib.suppress(StoreError):
                 registration.enter_context(RunLock(store, f"{READERS}/{secrets.token_hex(8)}.json"))
             if store.objects.exists("zarr.json") and not store.objects.exists(RETIRED):
-                yield store
+                with read_elsewhere(store):
+                    yield store
                 return
         time.sleep(0.1)  # another version is being published
         store, previous_url = root.published(), store.url

@@ -8,12 +8,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from lle.core.errors import ConfigError, CorruptChunk, StoreError
+from lle.core.errors import ConfigError, CorruptChunk, DamagedStore, StoreError
 from lle.jobs.export import export_embedding, export_run
 from lle.jobs.output_file import refuse_input
 from lle.storage import array_specs, remote_objects
 from lle.storage.array_specs import PlannedArray
 from lle.storage.store import Store
+from lle.storage.versions import reading
 
 ROWS, BLOCK = 23, 5
 
@@ -87,8 +88,8 @@ class TestEveryFormat:
         chunk.write_bytes(chunk.read_bytes()[:-1])
         out = tmp_path / f"y{suffix}"
         out.write_text("old")
-        with pytest.raises(CorruptChunk):
-            export_embedding(store, str(out))
+        with pytest.raises(DamagedStore, match="run `lle verify` on that store"), reading(store.url) as opened:
+            export_embedding(opened, str(out))
         assert out.read_text() == "old"
         assert names_in(tmp_path) == {out.name}
 
