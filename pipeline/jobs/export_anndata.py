@@ -24,7 +24,7 @@ from ..stages.report_columns import label_columns
 from ..storage import array_specs
 from ..storage.bundles import Array
 from ..storage.storage_errors import storage_errors
-from ..storage.store import Store
+from ..storage.store import Store, fitted_store
 from .output_file import check_out, replaced_whole
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _summary(store: Store) -> Json:
     trustworthiness = (metrics.get("trustworthiness") or {}).get("value")
     choices = metrics.get("coordinates")
     return {
-        "eigenvalues": store.read_all(array_specs.EIGENVALUES.name),
+        "eigenvalues": fitted_store(store).read_all(array_specs.EIGENVALUES.name),
         **({"eigenvectors": np.array([choice["taken"] for choice in choices])} if choices else {}),
         "trustworthiness": np.nan if trustworthiness is None else float(trustworthiness),
         "verdict": str(metrics.get("verdict") or ""),

@@ -20,11 +20,11 @@ IDS = [f"cell{i}" for i in range(N)]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> dict[str, str]:
-    """Stores of the same rows with and without ids."""
+    """Stores of the same rows with ids, without them, and with a fitted sample."""
     folder = tmp_path_factory.mktemp("runs")
     pd.DataFrame(RNG.normal(size=(N, 3)), columns=["a", "b", "c"]).assign(cell=IDS).to_parquet(folder / "x.parquet")
     stores = {}
-    for name, key in (("ids", {"id": "cell"}), ("order", {})):
+    for name, key in (("ids", {"id": "cell"}), ("order", {}), ("sample", {"fit_sample": 100})):
         (folder / name).mkdir()
         section = {"kind": "parquet", "path": str(folder / "x.parquet"), **key}
         stores[name] = lle("run", write_config(folder / name, input=section, **FEW), "--set", "method=pca")["store"]
@@ -46,6 +46,13 @@ def write_h5ad(path: Path, names: list[str]) -> Path:
         obs.create_dataset("age", data=np.arange(len(names)))
         file.create_dataset("X", data=np.arange(len(names) * 2.0).reshape(-1, 2))
     return path
+
+
+def test_every_row_of_a_run_with_a_fitted_sample_is_written(runs, tmp_path):
+    assert lle("export", runs["sample"], tmp_path / "y.h5ad")["rows"] == N
+    with h5py.File(tmp_path / "y.h5ad") as file:
+        np.testing.assert_array_equal(file["obsm/X_lle"][:], embedding(runs["sample"]))
+        assert file["uns/lle/eigenvalues"].shape == (1, 2)
 
 
 def test_new_file_has_ids_as_obs_names_and_the_results(runs, tmp_path):
