@@ -84,8 +84,8 @@ class OpenedRun:
         -------
         dict of str to pandas.Series
             component, y1, y2, ...; the label (categories by name) under the name of its column, "label" if it has none,
-            label2, ... if there are several;
-            reconstruction_error where the method has it. Names and values are those of `lle export`.
+            label2, ... if there are several; reconstruction_error where the method has it; distance_ratio with
+            ``input.fit_sample``.
 
         Examples
         --------

@@ -200,8 +200,8 @@ def choose_components(store: Store, block_index: int, components: str, n_large: 
     if components == "error" and len(sizes) > 1:
         raise BoundsNotMet(
             f"graph.components is error, and the neighbour graph has {len(sizes)} components (largest "
-            f"{', '.join(map(str, sizes[:5]))} points). Raise neighbors.n_neighbors, or set graph.components: separate "
-            f"or largest"
+            f"{', '.join(map(str, sizes[:5]))} points). Raise neighbors.n_neighbors, or set graph.components to "
+            f"separate, connect or largest"
         )
     n_embedded = max(1, int((sizes[:n_large] >= least).sum()))
     return ChosenComponents(1 if components == "largest" else n_embedded, len(sizes))
