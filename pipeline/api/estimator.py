@@ -65,8 +65,8 @@ class LocallyLinearEmbedding(
         that is expected to be faster; -2: a worker for each core but one. Arrays with fewer than 20,000 rows are always
         embedded in this process.
     scale : {"unit_covariance", "unit_norm"} or None, default None
-        ``embedding.scale``: each coordinate has variance 1, or is a vector of length 1 as in scikit-learn. None: that
-        of `config`, or "unit_covariance".
+        ``embedding.scale``: each coordinate has variance 1, or is a vector of length 1 as in scikit-learn; without
+        effect on pca. None: that of `config`, or "unit_covariance".
     max_iter, hessian_tol, modified_tol : float or None, default None
         Accepted for programs written for scikit-learn, without effect: iterations end when `tol` is reached; the null
         vectors of Hessians come from a factorization of known rank; weight vectors of modified LLE need no threshold.

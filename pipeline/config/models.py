@@ -121,7 +121,8 @@ class Embedding(Model):
     )
     scale: Literal["unit_covariance", "unit_norm"] = Field(
         "unit_covariance",
-        description="each coordinate has variance 1 (Saul & Roweis), or is a vector of length 1 (scikit-learn)",
+        description="each coordinate has variance 1 (Saul & Roweis), or is a vector of length 1 (scikit-learn); "
+        "without effect on pca, whose coordinates are scores in input units",
     )
     align: str | None = Field(
         None,
