@@ -122,7 +122,8 @@ def _rows_in_order_of(obs: "h5py.Group", store: Store, out: str) -> Int64:
     if (ids := stored_ids(store)) is None:
         if names.shape[0] != n_rows:
             raise ConfigError(
-                f"{out}: expected the {n_rows} rows of the run, found {names.shape[0]}; choose the file of its input"
+                f"{out}: expected the {n_rows} rows of the run, found {names.shape[0]}; choose a file of exactly these "
+                f"rows (input.where leaves some out), or another name for a new file"
             )
         return np.arange(n_rows)
     own = ids.read(0, n_rows).cast(pa.string())
@@ -130,7 +131,8 @@ def _rows_in_order_of(obs: "h5py.Group", store: Store, out: str) -> Int64:
     if names.shape[0] != n_rows or np.isnan(order).any() or len(set(order.tolist())) != n_rows:
         raise ConfigError(
             f"{out}: expected obs_names that are the {n_rows} ids of the run (its column {ids.name}), each once, found "
-            f"{names.shape[0]} names of which {int(np.isfinite(order).sum())} are ids; choose the file of its input"
+            f"{names.shape[0]} names of which {int(np.isfinite(order).sum())} are ids; choose a file of exactly these "
+            f"rows (input.where leaves some out), or another name for a new file"
         )
     return np.asarray(order, np.int64)
 
