@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+import zarr
 from scipy.stats import ortho_group
 from typer.testing import CliRunner
 
@@ -224,12 +225,15 @@ def test_different_number_of_coordinates_is_reported(job):
     assert alignment["components"] == []
 
 
+@pytest.mark.parametrize("is_foreign", [False, True])
 @pytest.mark.parametrize("command", ["run", "validate", "plan"])
-def test_missing_store_is_refused(tmp_path, command):
-    job = Job(tmp_path / "job", bowl(300, np.random.default_rng(3)))
-    result = CliRunner().invoke(app, [command, str(job.config), "--set", f"embedding.align={tmp_path}/none.zarr"])
+def test_a_place_without_a_run_is_refused(tmp_path, command, is_foreign):
+    job, place = Job(tmp_path / "job", bowl(300, np.random.default_rng(3))), f"{tmp_path}/none.zarr"
+    if is_foreign:
+        zarr.create_group(place)
+    result = CliRunner().invoke(app, [command, str(job.config), "--set", f"embedding.align={place}"])
     assert result.exit_code == 2
-    assert "expected the store of a finished run" in result.output
+    assert ("of another program" if is_foreign else "expected the store of a finished run") in result.output
 
 
 @pytest.mark.slow
