@@ -249,8 +249,8 @@ def read_elsewhere(store: Store) -> Iterator[None]:
         yield
     except CorruptChunk as error:
         raise DamagedStore(
-            f"{store.url}: {error}. Nothing was computed from it: run `lle verify` on that store, which marks damaged "
-            f"blocks as not done, and run its job again to compute them"
+            f"{store.url}: {error}",
+            advice="run `lle verify` on this store, which marks damaged blocks as not done, and then its job again",
         ) from None
 
 

@@ -247,8 +247,8 @@ def read_whole(url: str, read: Callable[[Store], T]) -> tuple[T, str]:
     for version in older:
         with contextlib.suppress(LleError), reading(root.open(version).url) as store:
             return read(store), (
-                f"{url}: the published version is damaged ({damage}). The older version {version} was read instead. "
-                f"Run the job again to publish an undamaged version"
+                f"{url}: the published version is damaged ({damage.args[0]}). The older version {version} was read "
+                f"instead. Run the job again to publish an undamaged version"
             )
     raise damage
 

@@ -88,7 +88,7 @@ class TestEveryFormat:
         chunk.write_bytes(chunk.read_bytes()[:-1])
         out = tmp_path / f"y{suffix}"
         out.write_text("old")
-        with pytest.raises(DamagedStore, match="run `lle verify` on that store"), reading(store.url) as opened:
+        with pytest.raises(DamagedStore, match="run `lle verify` on this store"), reading(store.url) as opened:
             export_embedding(opened, str(out))
         assert out.read_text() == "old"
         assert names_in(tmp_path) == {out.name}
