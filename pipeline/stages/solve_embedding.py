@@ -172,7 +172,7 @@ def _write_steps(
         array_specs.EIGENVALUES.sized(Blocks(n_graph, n_graph), n_pairs),
         array_specs.EMBEDDED_HASH.sized(blocks, 2),
     )
-    n_bytes = task_costs.TASK_BYTES + 24 * n * (m + 1) + 8 * blocks.n
+    n_bytes = task_costs.TASK_BYTES + 24 * n * (m + 1) + 8 * blocks.n + blocks.size * (16 * m + 40)
     bundles = {f"{EMBEDDED}.npz": disk_costs.per_point(n=n, blocks=1, numbers=m)}
     yield from Step("solve_embedding.write", write, 1, n_bytes, arrays, bundles, runs_on=WHOLE_DATA)
 
