@@ -56,7 +56,7 @@ def call(
 ) -> tuple[T, int]:
     """Call ``function(send_progress, *arguments)`` in a new process: (its result, peak memory of the process in bytes).
 
-    A daemonic process makes the call itself, without a limit.
+    A daemonic process makes the call itself, without a limit and without checks.
 
     Args:
         function: importable by name; ``send_progress(text)`` sends a progress message to the caller.

@@ -1,6 +1,7 @@
 """The eigenpairs of one component of the graph, from the matrices in the store, and their predicted cost."""
 
 import contextlib
+import multiprocessing
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -96,7 +97,7 @@ def solve(store: Store, job: SolveJob, rows: Int64) -> Solution:
         from .shared_solve import solve_on_workers  # distributed
 
         return solve_on_workers(store, job, rows)
-    if len(rows) < ISOLATED_POINTS:
+    if len(rows) < ISOLATED_POINTS or multiprocessing.current_process().daemon:  # it may not start processes
         return solve_here(lambda message: None, job, store, rows)
     solution = _solve_isolated(job, store)
     store.bundles_written.add(eigenvectors_name(job.component))

@@ -122,7 +122,7 @@ def test_stop_all_ends_active_calls():
 @pytest.mark.parametrize("n_good", [0, 2])
 def test_a_failed_check_kills_the_process(monkeypatch, n_good):
     monkeypatch.setattr(subprocess_call, "CHECK_SECONDS", 0.1)
-    checks = []
+    checks, before = [], multiprocessing.active_children()
 
     def check():
         checks.append(None)
@@ -132,7 +132,7 @@ def test_a_failed_check_kills_the_process(monkeypatch, n_good):
     with pytest.raises(StageIncomplete, match="newer run"):
         subprocess_call.call(sleep, (), None, check)
     assert len(checks) == n_good + 1
-    for process in multiprocessing.active_children():
+    for process in set(multiprocessing.active_children()) - set(before):
         process.join(30)
         assert process.exitcode == -signal.SIGKILL
 

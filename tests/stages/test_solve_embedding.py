@@ -1,5 +1,6 @@
 """Solving in a process that may die: another method is used, and a killed iteration continues with the same bytes."""
 
+import multiprocessing
 import os
 import re
 import signal
@@ -104,6 +105,19 @@ def test_a_solve_that_was_interrupted_writes_nothing(solved, monkeypatch, isolat
     with pytest.raises(StageIncomplete, match="interrupted"):
         solve(store, tol=1e-4)
     assert solved.objects.get("_work/eigen/00000.npz") == before
+
+
+def test_a_daemonic_process_solves_with_the_store_of_the_task(solved, monkeypatch):
+    monkeypatch.setattr(component_solve, "ISOLATED_POINTS", 1)
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    store = Store(solved.url)
+
+    def refuse():
+        raise StageIncomplete("the run was interrupted")
+
+    store.before_write = refuse
+    with pytest.raises(StageIncomplete):
+        solve(store)
 
 
 @pytest.fixture
