@@ -57,7 +57,7 @@ Stage = Callable[[Layout], Steps]
 class RunResult:
     """The result of a run: metrics, and the number of blocks that each stage computed and reused.
 
-    `version` is the published version (None without output.keep). `unchanged` is true if that version stays.
+    `version` is the published version (None without output.keep). `unchanged` is true if no new version was published.
     """
 
     store: str

@@ -319,7 +319,7 @@ def lost_rows(metrics: Metrics, min_rows: float) -> str:
     cause, cures = "in components that were not embedded", "set graph.components to separate or connect"
     if reason == "invalid":
         cause = f"with NaN or infinity{most_invalid(metrics)}"
-        cures = "leave such columns out with input.columns, fill their gaps"
+        cures = "leave columns with many of them out with input.columns, fill the gaps"
     return (
         f"rows: output.min_rows is {min_rows:g}, and only {n_rows - n_lost:,} of {n_rows:,} rows have coordinates; "
         f"{dropped[reason]:,} are rows {cause}; {cures}, or lower min_rows. The run is complete"

@@ -177,8 +177,8 @@ def test_run_that_loses_most_rows_names_the_column_and_ends_with_code_3(tmp_path
     message = refused(3, "run", config)
     assert "output.min_rows is 0.5" in message
     assert (
-        f"most in income ({N // 2 + 6}), x (5); leave such columns out with input.columns, fill their gaps, or"
-        in message
+        f"most in income ({N // 2 + 6}), x (5); leave columns with many of them out with input.columns, "
+        "fill the gaps, or" in message
     )
     metrics = lle("run", config, "--set", "output.min_rows=0.4")["metrics"]
     assert metrics["invalid_by_column"] == {"income": N // 2 + 6, "x": 5}

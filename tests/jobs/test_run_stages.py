@@ -174,4 +174,4 @@ def test_lost_rows_names_the_reason_of_most_of_them():
     message = run_stages.lost_rows(metrics, 0.9)
     assert "only 68 of 100 rows have coordinates; 30 are rows in components that were not embedded; set" in message
     message = run_stages.lost_rows(replace(metrics, dropped={"invalid": 40}), 0.9)
-    assert "; 40 are rows with NaN or infinity, most in x (2); leave such columns out" in message
+    assert "; 40 are rows with NaN or infinity, most in x (2); leave columns with many of them out" in message
