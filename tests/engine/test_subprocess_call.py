@@ -121,8 +121,8 @@ def test_stop_all_ends_active_calls():
 
 @pytest.mark.parametrize("n_good", [0, 2])
 def test_a_failed_check_kills_the_process(monkeypatch, n_good):
-    monkeypatch.setattr(subprocess_call, "CHECK_SECONDS", 0.1)
-    checks, before = [], multiprocessing.active_children()
+    monkeypatch.setattr(subprocess_call, "CHECK_SECONDS", 0.1 if n_good else 30.0)  # the first check does not wait
+    started, checks, before = time.monotonic(), [], multiprocessing.active_children()
 
     def check():
         checks.append(None)
@@ -132,6 +132,7 @@ def test_a_failed_check_kills_the_process(monkeypatch, n_good):
     with pytest.raises(StageIncomplete, match="newer run"):
         subprocess_call.call(sleep, (), None, check)
     assert len(checks) == n_good + 1
+    assert time.monotonic() - started < 25
     for process in set(multiprocessing.active_children()) - set(before):
         process.join(30)
         assert process.exitcode == -signal.SIGKILL
