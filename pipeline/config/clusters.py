@@ -127,7 +127,7 @@ class SlurmCluster(Model):
     """SLURM jobs for the workers. The driver submits them from its own job, which has the memory of the eigensolve."""
 
     kind: Literal["slurm"] = Field(description="worker jobs that the driver submits")
-    workers: Int = Field(4, gt=0, description="workers in all")
+    workers: Int = Field(4, gt=0, description="workers in all; rounded up to whole jobs")
     memory: Size = Field(4 * 2**30, description="memory of each worker")
     workers_per_job: Int = Field(1, gt=0, description="workers that share a job")
     partition: Name | None = Field(None, pattern=SCRIPT_NAME, description="partition of the worker jobs")
