@@ -344,7 +344,7 @@ def test_a_state_from_a_run_with_more_memory_is_not_used(growth, memory):
     assert kept[0] == 1 < states[-1].n_steps
 
 
-def test_solves_have_the_prepared_cycles_and_those_for_the_left_null_vector_many(monkeypatch):
+def test_solves_for_the_left_null_vector_have_more_cycles_than_prepared(monkeypatch):
     monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.0)
     A, X = problem("swiss_roll", 900, 19)
     with FactorMultigrid(A, X, 1) as inverse:
