@@ -51,7 +51,7 @@ def previous_store(config: Config) -> str | None:
         return None
     if named != "previous":
         store = Store(published_url(named))
-        return fitted_store(store).url if store.is_run() else store.url
+        return fitted_store(store).url if store.is_readable() else store.url
     if config.output.keep is None:
         return config.output.store
     root = Versions(config.output.store)

@@ -233,7 +233,8 @@ def test_a_place_without_a_run_is_refused(tmp_path, command, is_foreign):
         zarr.create_group(place)
     result = CliRunner().invoke(app, [command, str(job.config), "--set", f"embedding.align={place}"])
     assert result.exit_code == 2
-    assert ("of another program" if is_foreign else "expected the store of a finished run") in result.output
+    assert "embedding.align: expected the store of a finished run" in result.output
+    assert ("of another program" in result.output) == is_foreign
 
 
 @pytest.mark.slow
