@@ -185,7 +185,10 @@ class SampleQuality:
     def _squared_distances(self, table: Float64) -> tuple[Float64, Float64]:
         """Squared distances (s, n) of the measured rows to all rows, inf to themselves, and squared lengths (n,)."""
         squares = np.einsum("nd,nd->n", table, table)
-        squared: Float64 = squares[self.measured][:, None] - 2 * table[self.measured] @ table.T + squares
+        squared: Float64 = table[self.measured] @ table.T
+        squared *= -2  # in place: new arrays take longer than the products
+        squared += squares[self.measured][:, None]
+        squared += squares
         squared[np.arange(len(self.measured)), self.measured] = np.inf
         return squared, squares
 
