@@ -12,7 +12,7 @@ from ..engine.plan import History, Layout, Walker, deleted_inputs, disk_totals, 
 from ..engine.step import BlockReport, Json, R, Report, Step
 from ..engine.task_costs import fits, where
 from ..inputs import Source
-from ..linalg.component_solve import Solution
+from ..linalg.component_solve import Solutions
 from ..linalg.reg_step import ChosenReg, describe_reg
 from ..report.findings import Columns, of_columns
 from ..stages import ingest, solve_embedding, write_report
@@ -169,8 +169,8 @@ def forecast(config: Config) -> Forecast:
     chosen = [report for reports in preview.reports.values() for report in reports if isinstance(report, ChosenReg)]
     preview.reg = describe_reg(config.method, config.weights.reg, to_json(chosen[0]) if chosen else None)
     [solved, *_] = preview.reports.get("solve_embedding.solve", [None])
-    if isinstance(solved, Solution):
-        preview.solver = {**solved.stats, "basis": "an earlier run"}
+    if isinstance(solved, Solutions):
+        preview.solver = {**solved.components[0].stats, "basis": "an earlier run"}
     elif preview.matrices is not None and config.method != "pca":
         preview.solver = solve_embedding.predict_solver(config, preview.matrices, preview.layout)
     return preview

@@ -23,7 +23,7 @@ from ..engine.step import BlockReport, Report, Step
 from ..engine.task_costs import check_plan
 from ..inputs import Source
 from ..inputs.consistency import one_state
-from ..linalg.component_solve import Solution
+from ..linalg.component_solve import Solutions
 from ..report.findings import most_invalid
 from ..report.metrics import Metrics
 from ..search.shorter_lists import truncated_step
@@ -235,7 +235,7 @@ class StageRun(Walker):
             self.retry = [
                 checkpoint.marker_name(step.key, block)
                 for block, report in enumerate(reports)
-                if isinstance(report, Solution) and not report.converged
+                if isinstance(report, Solutions) and not all(part.converged for part in report.components)
             ]
             # The next run computes these blocks again. It must not reuse later steps of this run, so their fingerprints
             # are those of no other run.
@@ -329,11 +329,12 @@ def lost_rows(metrics: Metrics, min_rows: float) -> str:
 def _unmet(step: Step[Report], reports: list[Report]) -> str:
     """A message for each component whose eigenpairs did not converge: its residuals, and what to change."""
     lines, parameters = [], step.task.parameters
-    for number, report in enumerate(reports):
-        if isinstance(report, Solution) and not report.converged:
-            residuals = ", ".join(f"{residual:.2e}" for residual in report.residuals)
+    solved = [part for report in reports if isinstance(report, Solutions) for part in report.components]
+    for number, solution in enumerate(solved):
+        if not solution.converged:
+            residuals = ", ".join(f"{residual:.2e}" for residual in solution.residuals)
             advice = "Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
-            if report.stats["method"].startswith("multigrid"):
+            if solution.stats["method"].startswith("multigrid"):
                 advice = (
                     f"Set weights.reg to auto or raise it (lle, modified), or raise eigensolver.max_steps (now "
                     f"{parameters['max_steps']:,}): the next run continues where this one stopped; or raise "
@@ -341,6 +342,6 @@ def _unmet(step: Step[Report], reports: list[Report]) -> str:
                 )
             lines.append(
                 f"eigensolver: component {number} did not reach eigensolver.tol {parameters['tol']:g}: residuals "
-                f"{residuals} ({report.stats['reason']}). The run is complete, with the best vectors. {advice}"
+                f"{residuals} ({solution.stats['reason']}). The run is complete, with the best vectors. {advice}"
             )
     return "\n".join(lines)

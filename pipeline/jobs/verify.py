@@ -32,9 +32,9 @@ def unmarked_blocks(store: Store) -> dict[str, int]:
     """Number of blocks of each step whose markers were deleted after the store was finished.
 
     A run writes its report last, so if the report is done, every step begun before it was done. A step begun after the
-    report belongs to a later run that was stopped. While a run is active the result is empty. A component whose
-    eigenpairs did not converge has no marker on purpose, so that the next run computes it again; it is not counted,
-    and without metrics.json, which names it, the step is not counted.
+    report belongs to a later run that was stopped. While a run is active the result is empty. Components whose
+    eigenpairs did not converge have no marker on purpose, so that the next run computes them again. So the step is not
+    counted if metrics.json names such a component, or is missing.
     """
     records, counts = checkpoint.recorded_steps(store), dict[str, int]()
     report = records.get("write_report.write")
@@ -42,14 +42,11 @@ def unmarked_blocks(store: Store) -> dict[str, int]:
         return counts
     if not checkpoint.finished_blocks(store, "write_report.write", report.fingerprint):
         return counts
-    if (metrics := store.metrics()) is None:
+    if (metrics := store.metrics()) is None or not all(each["converged"] for each in metrics.get("solvers") or []):
         records.pop("solve_embedding.solve", None)
-    solvers = (metrics or {}).get("solvers") or []
-    unmet = {block for block, solver in enumerate(solvers) if not solver["converged"]}
     for key, record in records.items():
-        finished = set(checkpoint.finished_blocks(store, key, record.fingerprint))
-        not_converged = unmet if key == "solve_embedding.solve" else set[int]()
-        n_missing = record.n_blocks - len(finished | not_converged)  # of a damaged record any number
+        finished = checkpoint.finished_blocks(store, key, record.fingerprint)
+        n_missing = record.n_blocks - len(finished)  # of a damaged record any number
         if n_missing > 0 and record.begun <= report.begun:
             counts[key] = n_missing
     return counts

@@ -1,6 +1,6 @@
 """The matrices of one component, read from a store's blocks: A = I - W, the local factors F, M, and its null vector."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -29,6 +29,21 @@ CONSTANT_SHARE = 0.9
 def component_rows(store: Store, component: int) -> Int64:
     """The points of a component, ascending."""
     return np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == component)
+
+
+def in_components(
+    store: Store, numbers: range, blocks: Blocks, *, is_square: bool
+) -> Iterator[tuple[Int64, csr_array | None]]:
+    """The points of each of these components, and its A (`is_square`) if they are several: they are read together."""
+    if len(numbers) == 1:
+        yield component_rows(store, numbers.start), None  # it may be large, and another process may solve it
+        return
+    component = store.read_all(array_specs.POINT_COMPONENT.name)
+    rows = np.flatnonzero((component >= numbers.start) & (component < numbers.stop))
+    factor = load_factor(store, rows, blocks) if is_square else None
+    order, ends = np.argsort(component[rows], kind="stable"), np.cumsum(np.bincount(component[rows] - numbers.start))
+    for inside in np.split(order, ends[:-1]):
+        yield rows[inside], None if factor is None else _stacked([factor[inside]], inside)
 
 
 def input_rows(store: Store) -> Int32:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ..core.arrays import Float64, Int64
 from ..core.errors import LleError, NotEnoughMemory, StoreError, gib
@@ -71,10 +72,10 @@ class SolveJob:
 
 
 @dataclass(frozen=True)
-class Solution(Report):
+class Solution:
     """The computed eigenpairs of a component, and the record of its coordinates among them, None for the lowest.
 
-    `vector_errors` are estimates, None for pca; `stats` describe the solver.
+    `vector_errors` are estimates, None for pca; `stats` describe the solver; `subprocess_bytes` as for ``Report``.
     """
 
     n_points: int
@@ -86,19 +87,28 @@ class Solution(Report):
     stats: Json
     vector_errors: list[float] | None = None
     coordinates: Json | None = None
+    subprocess_bytes: int = 0
 
 
-def solve(store: Store, job: SolveJob, rows: Int64) -> Solution:
+@dataclass(frozen=True)
+class Solutions(Report):
+    """What a task computed, for one component after another."""
+
+    components: list[Solution]
+
+
+def solve(store: Store, job: SolveJob, rows: Int64, factor: csr_array | None = None) -> Solution:
     """Compute the eigenpairs of the component with the points `rows`; for a large one in a separate process.
 
     ``store`` is that of the task: it refuses to write after the run was interrupted, and lists what was written.
+    ``factor`` is A, None if it has to be read.
     """
     if job.on_workers and _needs_workers(store, job, len(rows)):
         from .shared_solve import solve_on_workers  # distributed
 
         return solve_on_workers(store, job, rows)
     if len(rows) < ISOLATED_POINTS or multiprocessing.current_process().daemon:  # it may not start processes
-        return solve_here(lambda message: None, job, store, rows)
+        return solve_here(lambda message: None, job, store, rows, factor)
     solution = _solve_isolated(job, store)
     store.bundles_written.add(eigenvectors_name(job.component))
     return solution
@@ -159,12 +169,16 @@ def _given_up(death: subprocess_call.ProcessDied, n_deaths: int) -> LleError:
 
 
 def solve_here(
-    send_progress: subprocess_call.SendProgress, job: SolveJob, store: Store | None = None, rows: Int64 | None = None
+    send_progress: subprocess_call.SendProgress,
+    job: SolveJob,
+    store: Store | None = None,
+    rows: Int64 | None = None,
+    factor: csr_array | None = None,
 ) -> Solution:
-    """Solve in this process, and write the vectors to the store. None: the store is opened, the points are read."""
+    """Solve in this process, and write the vectors to the store. None: the store is opened, the others are read."""
     store, state = store or Store(job.url), state_name(job)
     rows = matrices.component_rows(store, job.component) if rows is None else rows
-    problem = _load(store, job, rows)
+    problem = _problem(store, job, rows, factor)
     null = matrices.null_vector(store, rows) if job.family == "laplacian" else None
     choice = Coordinates(store, rows, job.n_components, job.n_neighbors)
     with recorded(store, job.component) as progress:
@@ -222,7 +236,6 @@ def write_solution(
         asdict(spectrum.stats),
         spectrum.vector_errors.tolist(),
         chosen,
-        message=f"eigensolver: {spectrum.stats.reason}" if job.component == 0 else "",
     )
 
 
@@ -261,7 +274,7 @@ def predict(job: SolveJob) -> Json | None:
 
 def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Json:
     store = Store(job.url)
-    problem = _load(store, job, matrices.component_rows(store, job.component))._replace(
+    problem = _problem(store, job, matrices.component_rows(store, job.component))._replace(
         hooks=Hooks(analyses=StoredAnalyses(store, job.component, read_only=True)),
         growth=Growth(job.more_pairs, lambda vectors: True),
     )
@@ -279,10 +292,10 @@ def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> 
     }
 
 
-def _load(store: Store, job: SolveJob, rows: Int64) -> Problem:
-    """The eigenproblem of a component with the points `rows`, with its factor A or F."""
+def _problem(store: Store, job: SolveJob, rows: Int64, factor: csr_array | None = None) -> Problem:
+    """The eigenproblem of a component with the points `rows`; its factor A or F is read if it is None."""
     if job.family == "lle":
-        factor = matrices.load_factor(store, rows, job.blocks)
+        factor = matrices.load_factor(store, rows, job.blocks) if factor is None else factor
         pin = closed_point(factor, f"component {job.component}")
     else:
         factor, pin = matrices.load_local_factors(store, rows, job.blocks), 0

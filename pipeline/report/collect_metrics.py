@@ -60,7 +60,7 @@ def collect(
         skipped_neighborhoods=_total(reports, "local_factors.solve", "skipped"),
         alignment=_first(reports, "solve_embedding.align") or None,
         **_recall(reports),
-        **_solutions([report.report for report in reports.get("solve_embedding.solve", [])]),
+        **_solutions(_solved(reports)),
         **_costs(reports, records),
     )
 
@@ -129,8 +129,12 @@ def _classes_of_embedded(reports: Reports) -> Json | None:
     classes_left = graph.get("closed_classes_by_component")
     if classes_left is None:
         return None
-    n_components = len(reports.get("solve_embedding.solve", [])) or graph["n_components_large"]
+    n_components = len(_solved(reports)) or graph["n_components_large"]
     return {"components": min(n_components, len(classes_left)), "classes": sum(classes_left[:n_components])}
+
+
+def _solved(reports: Reports) -> list[Json]:
+    return [component for block in reports.get("solve_embedding.solve", []) for component in block.report["components"]]
 
 
 def _solutions(solved: list[Json]) -> Json:

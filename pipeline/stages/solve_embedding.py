@@ -4,7 +4,7 @@ Method pca has no M and no components: all points are projected onto their princ
 """
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -25,8 +25,8 @@ from ..kernels.eigensolver.rows import MOST_CUTS
 from ..kernels.quality.trustworthiness import participation, separated
 from ..linalg import component_solve
 from ..linalg.alignment import EMBEDDED, ROTATION, align_step, coordinate_scale
-from ..linalg.component_matrices import component_rows
-from ..linalg.component_solve import Solution, SolveJob
+from ..linalg.component_matrices import in_components
+from ..linalg.component_solve import Solution, Solutions, SolveJob
 from ..linalg.coordinates import choice_bytes
 from ..linalg.preprocess import chunk_rows, fit_bytes, principal_components
 from ..linalg.solver_progress import solver_state
@@ -34,6 +34,13 @@ from ..search.among_stored import PLACED_COMPONENT, place_rows, place_step
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
+
+POINTS_TOGETHER = 10_000
+"""Components with fewer points are solved together, about so many points in a task. A task of one component of a few
+points spends most of its time on reading."""
+
+PIECE_SECONDS = 0.008
+"""Of a small component, beside its share of the solve."""
 
 COMPILATION = Compilation("aggregation.restrict_rows", 10.0)
 """Functions of multigrid; processor seconds of the reference core."""
@@ -49,26 +56,26 @@ def steps(config: Config, layout: Layout) -> Steps:
         yield from _write_steps(config, layout, 1, "scores", n_pairs)
         return layout
     choose = task(choose_components, components=config.graph.components, n_large=layout.n_large, least=m + 2)
-    expected = ChosenComponents(layout.n_large, layout.n_components)
+    expected = ChosenComponents(layout.n_large, layout.n_components, list(range(layout.n_large)))
     [chosen] = yield from Step(
         "solve_embedding.choose", choose, 1, 12 * n, expected=lambda b: expected, runs_on=WHOLE_DATA
     )
-    n_graph, places = chosen.n_components, 0
+    n_graph, firsts, places = chosen.n_components, chosen.firsts, 0
     n_bytes, on_workers = _solve_bytes(config, layout)
     solved = yield from Step(
         "solve_embedding.solve",
-        solve_task(config, layout, on_workers=on_workers),
-        n_graph,
+        solve_task(config, layout, (*firsts, n_graph), on_workers=on_workers),
+        len(firsts),
         SOLVER_BYTES + n_bytes,
         bundles={"_work/eigen": disk_costs.eigenvectors(n=n, width=block_width(n_pairs), components=n_graph)},
-        version=32,
+        version=33,
         runs_on=DRIVER if on_workers else WHOLE_DATA,
         remark="the workers solve together, because one process has too little memory" if on_workers else "",
         all_cores=True,
         progress=solver_state,
         work=_solve_work(config, layout),
     )
-    n_pairs = max((len(report.eigenvalues) for report in solved), default=n_pairs)
+    n_pairs = max((len(part.eigenvalues) for report in solved for part in report.components), default=n_pairs)
     if config.graph.components == "separate" and n_graph < chosen.n_weak:
         places = sum(placed.count for placed in (yield from place_step(config, layout, n_graph)))
     yield from _write_steps(config, layout, n_graph, config.embedding.scale, n_pairs, placed=places > 0)
@@ -99,10 +106,12 @@ def _solve_bytes(config: Config, layout: Layout) -> tuple[int, bool]:
     return n_bytes, False
 
 
-def solve_task(config: Config, layout: Layout, *, on_workers: bool) -> Task[Solution]:
+def solve_task(config: Config, layout: Layout, ends: Sequence[int], *, on_workers: bool) -> Task[Solutions]:
+    """`ends`: the first component of each task, and the number of all."""
     solver, more_pairs = config.eigensolver, config.more_pairs
     return task(
-        solve_component,
+        solve_components,
+        ends=tuple(ends),
         family=config.method,
         n_components=solver.n_components,
         method=solver.method,
@@ -118,7 +127,7 @@ def solve_task(config: Config, layout: Layout, *, on_workers: bool) -> Task[Solu
     )
 
 
-def project_step(config: Config, layout: Layout) -> Step[Solution]:
+def project_step(config: Config, layout: Layout) -> Step[Solutions]:
     """The step of method pca in place of the solve: one block of the QR, and the scores of all points."""
     n, d, m, block_size = layout.n_points, layout.n_features, config.eigensolver.n_components, layout.block_points
     n_bytes = fit_bytes(block_size=block_size, d=d, n=n) + 24 * n * m
@@ -146,7 +155,7 @@ def _solve_work(config: Config, layout: Layout) -> Work:
     if is_long or config.eigensolver.method == "multigrid":
         seconds, compilation = multigrid_seconds(entries, 1, on_m=not is_lle), COMPILATION
     seconds *= (1 + config.eigensolver.n_components / 20) * (1 if is_lle else 1.6)
-    return Work(0.01 + seconds, compilation=compilation)
+    return Work(0.01 + seconds + PIECE_SECONDS * layout.n_large, compilation=compilation)
 
 
 def _write_steps(
@@ -179,10 +188,11 @@ def _write_steps(
 
 @dataclass(frozen=True)
 class ChosenComponents(Report):
-    """Weak components that are embedded, and all of them."""
+    """Weak components that are embedded, all of them, and the first one of each task that solves."""
 
     n_components: int
     n_weak: int
+    firsts: list[int]
 
 
 @dataclass(frozen=True)
@@ -203,13 +213,16 @@ def choose_components(store: Store, block_index: int, components: str, n_large: 
             f"{', '.join(map(str, sizes[:5]))} points). Raise neighbors.n_neighbors, or set graph.components to "
             f"separate, connect or largest"
         )
-    n_embedded = max(1, int((sizes[:n_large] >= least).sum()))
-    return ChosenComponents(1 if components == "largest" else n_embedded, len(sizes))
+    n_embedded = 1 if components == "largest" else max(1, int((sizes[:n_large] >= least).sum()))
+    starts = np.cumsum(sizes[:n_embedded]) - sizes[:n_embedded]
+    firsts = np.flatnonzero(np.diff(starts // POINTS_TOGETHER, prepend=-1))
+    return ChosenComponents(n_embedded, len(sizes), firsts.tolist())
 
 
-def solve_component(
+def solve_components(
     store: Store,
     block_index: int,
+    ends: tuple[int, ...],
     family: str,
     n_components: int,
     method: str,
@@ -222,23 +235,27 @@ def solve_component(
     n_neighbors: int = 0,
     on_gpu: bool = False,
     on_workers: Resource[bool] = False,
-) -> Solution:
-    """Compute the eigenpairs of component `block_index`, and choose its coordinates if there are `more_pairs`."""
-    rows = component_rows(store, block_index)
-    counts = tuple(max(n_components, min(count, len(rows) - 2)) for count in more_pairs)
+) -> Solutions:
+    """Compute the eigenpairs of the components of a task, and choose their coordinates if there are `more_pairs`."""
+    numbers, solutions = range(*ends[block_index : block_index + 2]), list[Solution]()
     settings = family, n_components, method, tol, blocks, memory_limit(max_memory), max_steps, stores_m
     try:
-        job = SolveJob(store.url, block_index, *settings, counts, n_neighbors, on_gpu, on_workers)
-        return component_solve.solve(store, job, rows)
+        parts = in_components(store, numbers, blocks, is_square=family == "lle")
+        for number, (rows, factor) in zip(numbers, parts, strict=True):
+            counts = tuple(max(n_components, min(count, len(rows) - 2)) for count in more_pairs)
+            job = SolveJob(store.url, number, *settings, counts, n_neighbors, on_gpu, on_workers)
+            solutions.append(component_solve.solve(store, job, rows, factor))
     except NotEnoughMemory as error:
         if max_memory != "auto":
             error.exit_code = 2  # the limit is in the config, so a retry would fail again
         raise
+    message = f"eigensolver: {solutions[0].stats['reason']}" if numbers.start == 0 else ""
+    return Solutions(solutions, message=message, subprocess_bytes=max(part.subprocess_bytes for part in solutions))
 
 
 def project_points(
     store: Store, block_index: int, n_components: int, n_features: int, tol: float, blocks: Blocks
-) -> Solution:
+) -> Solutions:
     """Project all points onto their principal components: scores in input units; eigenvalues are the variances."""
     mean, components = principal_components(store, blocks.n, n_features, n_components)
     scores, covered = np.empty((blocks.n, n_components)), np.zeros((n_features, n_components))
@@ -260,14 +277,15 @@ def project_points(
     stats = asdict(SolverStats("pca", reason, predicted_bytes=predicted, rounding_floor=floor))
     converged = bool((residuals <= np.maximum(tol, 100 * n_features * floor / positive)).all())
     values, shares, gaps = variances.tolist(), participation(scores).tolist(), [separated(v) for v in scores.T]
-    return Solution(blocks.n, values, residuals.tolist(), shares, gaps, converged, stats)
+    return Solutions([Solution(blocks.n, values, residuals.tolist(), shares, gaps, converged, stats)])
 
 
 def predict_solver(config: Config, store: Store, layout: Layout) -> Json | None:
     """Predict the method of the eigensolver for the largest component, from the matrices in the store."""
     layout = replace(layout, n_points=store.array(array_specs.POINT_COMPONENT.name).shape[0])
-    parameters: Json = dict(solve_task(config, layout, on_workers=_solve_bytes(config, layout)[1]).parameters)
+    parameters: Json = dict(solve_task(config, layout, (), on_workers=_solve_bytes(config, layout)[1]).parameters)
     n_bytes = memory_limit(parameters.pop("max_memory"))
+    del parameters["ends"]
     return component_solve.predict(SolveJob(store.url, 0, max_bytes=n_bytes, **parameters))
 
 

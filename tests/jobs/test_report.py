@@ -45,7 +45,7 @@ def test_caption_of_the_spectrum_names_what_it_shows(tmp_path, method, caption):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "function", "state"),
-    [("solve_embedding", "solve_component", "No row has"), ("measure_quality", "score_sample", "Rows have")],
+    [("solve_embedding", "solve_components", "No row has"), ("measure_quality", "score_sample", "Rows have")],
 )
 def test_stopped_run_is_reported_as_stopped(tmp_path, run_until, metrics_of, stage, function, state):
     config = write_config(tmp_path, input=CURVE, **FEW)

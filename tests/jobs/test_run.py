@@ -16,6 +16,7 @@ from lle.engine.task_costs import where
 from lle.jobs import run_stages
 from lle.jobs.run import run
 from lle.linalg.solver_checkpoint import saved_heads
+from lle.stages import solve_embedding
 from lle.storage import lock
 from lle.storage.lock import RunLock
 from lle.storage.store import Store
@@ -84,8 +85,9 @@ def test_higher_max_steps_continues_the_iteration_and_updates_later_steps(tmp_pa
     assert results["limited"] == results["undisturbed"]
 
 
-def test_converged_component_is_not_solved_again(tmp_path):
+def test_converged_component_is_not_solved_again(tmp_path, monkeypatch):
     """Two separate rolls: the small one converges within the limit that stops the large one."""
+    monkeypatch.setattr(solve_embedding, "POINTS_TOGETHER", 500)
     rng = np.random.default_rng(7)
     points = np.concatenate([swiss_roll(700, rng), swiss_roll(300, rng) + 500.0])
     np.save(tmp_path / "x.npy", points)

@@ -221,7 +221,7 @@ def test_the_driver_runs_the_group(kind, place):
     sections = {"eigensolver": solver, "execution": {"cluster": {"kind": kind, "workers": 16}}}
     stage = solve_embedding.steps(config_of(**sections), LAYOUT)
     next(stage)
-    assert stage.send([solve_embedding.ChosenComponents(1, 1)]).runs_on == place
+    assert stage.send([solve_embedding.ChosenComponents(1, 1, [0])]).runs_on == place
 
 
 def needed(**sections):

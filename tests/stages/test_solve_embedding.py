@@ -47,8 +47,9 @@ def solved(tmp_path_factory):
 
 
 def solve(store, method="auto", max_memory=PLENTY, tol=1e-8):
-    report = solve_embedding.solve_component(store, 0, "lle", 2, method, tol, Blocks(N, N), max_memory, 60, True)
-    return report, store.read_bundle("_work/eigen/00000")
+    settings = "lle", 2, method, tol, Blocks(N, N), max_memory, 60, True
+    [solution] = solve_embedding.solve_components(store, 0, (0, 1), *settings).components
+    return solution, store.read_bundle("_work/eigen/00000")
 
 
 def killed_in_factored(send_progress, job):
@@ -70,6 +71,25 @@ def killed_once(send_progress, job):
 def killed_always(send_progress, job):
     send_progress("shift_invert" if "factored" in job.skip else "factored")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("method", ["lle", pytest.param("ltsa", marks=pytest.mark.slow)])
+def test_components_solved_together_have_the_same_bytes(tmp_path, monkeypatch, method):
+    rng = np.random.default_rng(5)
+    parts = [swiss_roll(n, rng) + 500.0 * i for i, n in enumerate((260, 500, 120, 500, 90))]
+    points, results = np.concatenate(parts)[rng.permutation(1470)], {}
+    for together, n_blocks in ((1, 5), (300, 4), (10_000, 1)):
+        monkeypatch.setattr(solve_embedding, "POINTS_TOGETHER", together)
+        (folder := tmp_path / str(together)).mkdir()
+        result = lle(
+            "run", npy_config(folder, points), "--set", f"method={method}", "--set", "execution.block_points=256"
+        )
+        assert result["blocks_computed"]["solve_embedding"] == n_blocks + 2
+        assert result["metrics"]["component_points"] == [500, 500, 260, 120, 90]
+        solved = [result["metrics"][key] for key in ("eigenvalues", "coordinates", "participation")]
+        store = Store(str(folder / "run.zarr"))
+        results[together] = [*(store.read_all(name).tobytes() for name in ("embedding", "component")), solved]
+    assert results[1] == results[300] == results[10_000]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import numpy as np
 
 from lle.engine.plan import Layout, Steps
 from lle.engine.step import WHOLE_DATA, Report, Resource, Step, task
-from lle.linalg.component_solve import Solution
+from lle.linalg.component_solve import Solution, Solutions
 from lle.stages import ingest, write_report
 from lle.stages.solve_embedding import WrittenRows
 from lle.stages.solve_weights import WeightReport
@@ -64,13 +64,12 @@ def score(config: Any, layout: Layout) -> Steps:
 
 def sum_blocks(
     store: Store, block_index: int, n_components: int, method: str, tol: float, max_steps: Resource[int]
-) -> Solution:
+) -> Solutions:
     total = store.read_all(array_specs.WEIGHTS.name).sum(axis=0)
     store.write_bundle("_work/eigen/00000", total=np.resize(total, n_components))
     values = [0.0] * n_components
-    return Solution(
-        1, values, values, values, [0] * n_components, method != "multigrid", {"method": method, "reason": "a toy"}
-    )
+    stats = {"method": method, "reason": "a toy"}
+    return Solutions([Solution(1, values, values, values, [0] * n_components, method != "multigrid", stats)])
 
 
 def write_block(store: Store, block_index: int, scale: str, blocks: Blocks) -> WrittenRows:

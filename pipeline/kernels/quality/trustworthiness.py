@@ -22,10 +22,10 @@ TREE_FEATURES = 3
 """Up to this number of features a k-d tree counts balls faster than a matrix product; in ten it is 20 times slower."""
 
 SORTED_SHARE, SORTED_ELEMENTS = 16, 2**29
-"""All distances are computed and sorted if there is a threshold for each SORTED_SHARE points of a block. This is also done
-for up to SORTED_ELEMENTS elements, because it takes less time than loading numba, a quarter of a second. A distance
-counts as an element for each feature, and 64 more for sorting it. Up to TREE_FEATURES features the limit is a quarter:
-a thousand points against two thousand take as long as by the tree."""
+"""All distances are computed and sorted if there is a threshold for each SORTED_SHARE points of a block. This is also
+done for up to SORTED_ELEMENTS elements, because it takes less time than loading numba, a quarter of a second. A
+distance counts as an element for each feature, and 64 more for sorting it. Up to TREE_FEATURES features the limit is a
+quarter: a thousand points against two thousand take as long as by the tree."""
 
 TREE_POINTS = 2**24
 """Points of an embedding in one k-d tree; of points at the same distance it may decide which one counts as nearest."""
