@@ -58,7 +58,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     choose = task(choose_components, components=config.graph.components, n_large=layout.n_large, least=m + 2)
     expected = ChosenComponents(layout.n_large, layout.n_components, list(range(layout.n_large)))
     [chosen] = yield from Step(
-        "solve_embedding.choose", choose, 1, 12 * n, expected=lambda b: expected, runs_on=WHOLE_DATA
+        "solve_embedding.choose", choose, 1, 12 * n, version=2, expected=lambda b: expected, runs_on=WHOLE_DATA
     )
     n_graph, firsts, places = chosen.n_components, chosen.firsts, 0
     n_bytes, on_workers = _solve_bytes(config, layout)
