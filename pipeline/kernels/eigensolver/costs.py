@@ -107,8 +107,8 @@ def multigrid_size(
 ) -> tuple[int, int, int, int]:
     """(columns of a block, of the basis, bytes of everything, most cycles of a solve) of block Davidson with multigrid.
 
-    Of the memory that is left, five blocks of the basis come first, then ENOUGH_CYCLES, further blocks, more cycles.
-    The blocks are narrow if wide ones would leave memory for fewer than ENOUGH_CYCLES.
+    Of the memory that is left, three blocks of the basis come first, then ENOUGH_CYCLES, further blocks, more cycles.
+    The blocks are narrow if five wide ones would leave memory for fewer than ENOUGH_CYCLES.
 
     The hierarchy is that of A, or of M with ``normal_entries`` entries. If its bytes are 0, they are estimated, and the
     setup counts.
@@ -116,9 +116,9 @@ def multigrid_size(
     n = factor.shape[1]
     expected_bytes = NORMAL_BYTES * normal_entries if normal_entries else HIERARCHY_BYTES * factor.nnz
     matrices = _bytes(factor) + (hierarchy_bytes or expected_bytes)
-    for width in (block_width(m), narrow_width(m)):
+    for width, n_blocks in ((block_width(m), 5), (narrow_width(m), 3)):
         fixed = matrices + n * width * (NORMAL_VECTOR_BYTES if normal_entries else VECTOR_BYTES)
-        cycle_bytes, basis_bytes = n * width * (8 if normal_entries else 4), 8 * n * 5 * width
+        cycle_bytes, basis_bytes = n * width * (8 if normal_entries else 4), 8 * n * n_blocks * width
         cycles = min(max(FEW_CYCLES + (max_memory - fixed - basis_bytes) // cycle_bytes, FEW_CYCLES), ENOUGH_CYCLES)
         fixed += (cycles - FEW_CYCLES) * cycle_bytes
         if cycles == ENOUGH_CYCLES:
