@@ -16,6 +16,7 @@ from ..engine.plan import History, RunResult
 from ..engine.progress import RunProgress
 from ..engine.task_costs import check_plan
 from ..inputs.consistency import one_state
+from ..report.metrics import Metrics
 from ..stages import ingest, write_report
 from ..storage import array_specs
 from ..storage.store import FIT, Store, block_of, fitted_store
@@ -23,7 +24,7 @@ from . import placing
 from .expected_time import foreseen, placement
 from .layout import check_layout, layout_of
 from .plan_preview import steps_of_fit_and_placing
-from .run_stages import Shared, begun, executing, profiled, result_of, run_store
+from .run_stages import Shared, begun, executing, lost_rows, profiled, require_met, result_of, run_store
 
 
 def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: bool) -> RunResult:
@@ -53,22 +54,21 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
                 progress.time_left.expect({key: value for key, value in seconds.items() if key.startswith(after)})
                 _place(config, run)
         result = result_of(store, progress, started)
-    if missed is not None:
-        missed.result = result
-        raise missed
+    lost = lost_rows(Metrics.read(result.metrics), config.output.min_rows)
+    require_met("\n".join(filter(None, [missed, lost])), result)
     return result
 
 
-def _fit(config: Config, fitted: Store, shared: Shared, progress: RunProgress) -> BoundsNotMet | None:
-    """Run the stages on the sample; returns a missed bound. One without an embedding is raised."""
+def _fit(config: Config, fitted: Store, shared: Shared, progress: RunProgress) -> str:
+    """Run the stages on the sample; returns a text about missed bounds. One without an embedding is raised."""
     try:
         with contextlib.ExitStack() as closing:
             run_store(placing.config_of_fit(config), fitted, False, progress, False, History(), closing, shared)
     except BoundsNotMet as missed:
         if current_config.embedding_record(fitted) is None:
             raise
-        return missed
-    return None
+        return str(missed)
+    return ""
 
 
 def _place(config: Config, run: placing.PlacingRun) -> None:

@@ -89,10 +89,9 @@ class PlacingRun(StageRun):
 
 
 def config_of_fit(config: Config) -> Config:
-    """The config of the run on the sample of input.fit_sample, which has no report of its own."""
-    output = config.output.model_copy(
-        update={"store": f"{Store(config.output.store).url}/{FIT}", "report": False, "prometheus": None}
-    )
+    """The config of the run on the sample of input.fit_sample, without a report or a bound on rows of its own."""
+    store = f"{Store(config.output.store).url}/{FIT}"
+    output = config.output.model_copy(update={"store": store, "report": False, "prometheus": None, "min_rows": 0.0})
     return config.model_copy(update={"output": output})
 
 

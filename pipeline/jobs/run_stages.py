@@ -93,10 +93,7 @@ def run_store(
             # Not reached after an error: then the cluster closes here, before the lock is released.
             closing.push(opened.pop_all())
         result = result_of(store, progress, started)
-    if unmet:
-        unmet_bounds = BoundsNotMet(unmet)
-        unmet_bounds.result = result
-        raise unmet_bounds
+    require_met(unmet, result)
     return replace(result, unchanged=unmet is None)
 
 
@@ -154,6 +151,14 @@ def result_of(store: Store, progress: RunProgress, started: float) -> RunResult:
     """The result of a run that began at `started` (perf_counter), from its metrics.json."""
     metrics = store.metrics() or {}
     return RunResult(store.url, metrics, progress.computed, progress.reused, time.perf_counter() - started)
+
+
+def require_met(unmet: str | None, result: RunResult) -> None:
+    """Raises BoundsNotMet, with the result of a complete run, if there is a text about bounds that were not met."""
+    if unmet:
+        error = BoundsNotMet(unmet)
+        error.result = result
+        raise error
 
 
 @contextlib.contextmanager

@@ -80,6 +80,16 @@ def test_rare_value_of_a_column_does_not_move_its_row(tmp_path, points):
     np.testing.assert_allclose(Store(with_rare).read_all("embedding"), Store(without).read_all("embedding"), atol=1e-6)
 
 
+def test_share_of_rows_with_coordinates_is_that_of_all_rows(tmp_path, points):
+    """All rows without numbers are outside the sample; then all are in it."""
+    is_sampled = np.isin(np.arange(N), even_sample(N, SAMPLE))
+    settings = {**ONE_BLOCK, "preprocess": {"invalid": "drop"}, "output": {"report": False, "min_rows": 0.6}}
+    config = job(tmp_path, np.where(is_sampled[:, None], points, np.nan), **settings)
+    assert f"only {SAMPLE} of {N:,} rows have coordinates" in refused(3, "run", config)
+    half = is_sampled & (np.cumsum(is_sampled) % 2 == 0)
+    lle("run", job(tmp_path, np.where(half[:, None], np.nan, points), **settings))
+
+
 def test_metrics_and_report_are_about_all_rows(placed, points):
     _, store, result = placed
     metrics = json.loads(store.objects.get("report/metrics.json"))
