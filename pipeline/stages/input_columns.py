@@ -21,7 +21,8 @@ from ..storage.store import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-OWN_NAMES = re.compile(r"row|component|distance_ratio|reconstruction_error|trustworthiness|placed|y\d+")
+OWN_NAMES = re.compile(r"(input_)*(row|component|distance_ratio|reconstruction_error|trustworthiness|placed|y\d+)")
+"""With the prefix of `exported_name`: a table may hold `row` and, from an earlier export, `input_row`."""
 SHOWN = ("integer", "floating", "decimal", "boolean", "string", "large_string", "string_view", "timestamp", "date")
 """Arrow's types of columns that are shown."""
 ROWS_AT_ONCE = 2**18
@@ -35,8 +36,8 @@ UNNAMED_FEATURES = 20
 def exported_name(name: str) -> str:
     """The name that a column of the input has beside results; the names of results get the prefix "input_".
 
-    >>> exported_name("city"), exported_name("row"), exported_name("y2")
-    ('city', 'input_row', 'input_y2')
+    >>> exported_name("city"), exported_name("row"), exported_name("input_row")
+    ('city', 'input_row', 'input_input_row')
     """
     return f"input_{name}" if OWN_NAMES.fullmatch(name) else name
 

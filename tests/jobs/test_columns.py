@@ -77,13 +77,15 @@ def test_export_copies_columns_of_the_input(job, tmp_path, suffix):
 
 def test_transform_copies_columns_of_the_new_table(job, tmp_path):
     _, table = job
-    table[:40].assign(row=[f"r{i:02}" for i in range(40)], number=np.arange(40) + 0.5).to_parquet(
-        tmp_path / "x.parquet"
-    )
-    lle("transform", store_of(job).url, tmp_path / "x.parquet", tmp_path / "y.parquet", "--with", "row")
+    texts = [f"r{i:02}" for i in range(40)]
+    new = table[:40].assign(row=texts, input_row=texts[::-1], number=np.arange(40) + 0.5)
+    new.to_parquet(tmp_path / "x.parquet")
+    both = "--with", "row", "--with", "input_row"
+    lle("transform", store_of(job).url, tmp_path / "x.parquet", tmp_path / "y.parquet", *both)
     exported = pd.read_parquet(tmp_path / "y.parquet")
     assert exported["row"].tolist() == list(range(40))
-    assert exported["input_row"].tolist() == [f"r{i:02}" for i in range(40)]
+    assert exported["input_row"].tolist() == texts
+    assert exported["input_input_row"].tolist() == texts[::-1]
 
 
 def test_columns_that_cannot_be_copied_are_refused(job, tmp_path):
