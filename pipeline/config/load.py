@@ -31,9 +31,7 @@ def load_config(path: str | Path, overrides: tuple[str, ...] = (), store: str | 
     if sweep_section is not None:
         raise ConfigError(f"config {path}: has a section sweep, which means many runs; use `lle sweep {path}`")
     if store is not None:
-        output = data.setdefault("output", {})
-        if isinstance(output, dict):
-            output["store"] = store
+        apply_value(data, "output.store", store, f"config {path}")
     return check_config(data, f"config {path}")
 
 

@@ -295,8 +295,9 @@ class TestOverrides:
     def test_store_option_replaces_output_store(self, load, tmp_path):
         assert load("", store="y.zarr").output.store == "y.zarr"
         path = tmp_path / "no_output.yaml"
-        path.write_text(MINIMAL.splitlines()[0])
-        assert load_config(path, store="z.zarr").output.store == "z.zarr"
+        for section in ("", "\noutput:  # no key yet"):
+            path.write_text(MINIMAL.splitlines()[0] + section)
+            assert load_config(path, store="z.zarr").output.store == "z.zarr"
 
 
 class TestNumbers:
