@@ -18,8 +18,7 @@ from ..engine.task_costs import check_plan
 from ..inputs.consistency import one_state
 from ..report.metrics import Metrics
 from ..stages import ingest, write_report
-from ..storage import array_specs
-from ..storage.store import FIT, Store, block_of, fitted_store
+from ..storage.store import FIT, Store, fitted_store
 from . import placing
 from .expected_time import foreseen, placement
 from .layout import check_layout, layout_of
@@ -74,9 +73,7 @@ def _fit(config: Config, fitted: Store, shared: Shared, progress: RunProgress) -
 def _place(config: Config, run: placing.PlacingRun) -> None:
     store, source = run.store, run.source
     job = placing.job_of_all_rows(config, placing.fit_of(fitted_store(store)), source)
-    earlier = store.usable_array(array_specs.EMBEDDING.name)
-    stored = block_of(earlier) if earlier is not None and earlier.shape[0] == source.n_rows else None
-    layout = placing.layout_of_placing(job, source, config.execution, stored)
+    layout = placing.layout_of_all_rows(config, job, source, store)
     check_plan(placing.steps_of_job(job, layout), memory_of_task(config.execution.cluster))
     run.walk_stage("transform", placing.steps(config, job, layout, source))
     checkpoint.delete_unused_steps(store, "ingest", run.finished_steps)

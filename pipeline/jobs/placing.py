@@ -57,6 +57,13 @@ def layout_of_placing(job: embed_new.Job, source: Source, execution: Execution, 
     return task_costs.fit_blocks({"transform": partial(embed_new.steps, job)}, layout, *limits)
 
 
+def layout_of_all_rows(config: Config, job: embed_new.Job, source: Source, store: Store | None) -> Layout:
+    """Sizes of the placing of all rows of a config, with the block size of an earlier run in `store`."""
+    earlier = None if store is None else store.usable_array(array_specs.EMBEDDING.name)
+    stored = block_of(earlier) if earlier is not None and earlier.shape[0] == source.n_rows else None
+    return layout_of_placing(job, source, config.execution, stored)
+
+
 def steps_of_job(job: embed_new.Job, layout: Layout) -> list[Step[Report]]:
     return planned({"transform": partial(embed_new.steps, job)}, layout)[0]
 

@@ -23,7 +23,7 @@ from ..storage.store import Store, fitted_store, has_fit
 from ..storage.versions import Versions
 from .expected_time import expected
 from .layout import layout_of, run_attributes
-from .placing import config_of_fit, fit_of, job_of_all_rows, layout_of_placing, open_all_rows, steps
+from .placing import config_of_fit, fit_of, job_of_all_rows, layout_of_all_rows, open_all_rows, steps
 from .reprocess import begin, identity, is_current, version_id
 
 
@@ -181,18 +181,17 @@ def forecast_placing(
 ) -> tuple[list[tuple[Step[Report], int]], dict[str, int]]:
     """The steps after a fit that ends with `layout`, each with the number of its finished blocks; and counts of rows.
 
-    Blocks are reused only if every step of the fit is done.
+    Blocks with coordinates are reused only if every step of the fit is done.
     """
     source, store = open_all_rows(config), Store(config.output.store)
-    fitted = fitted_store(store) if fit_is_done and store.is_run() and has_fit(store) else None
-    if fitted is None or current_config.embedding_record(fitted) is None:
-        fit = Fit(resolved(config), layout, layout.dtype, config.eigensolver.n_components, {})
-        preview = FinishedBlocks()
-    else:
-        fit = fit_of(fitted)
-        preview = FinishedBlocks([store], {**store.attributes(), **run_attributes(config, source)})
+    placed = store if store.is_run() and has_fit(store) else None
+    fit, preview = Fit(resolved(config), layout, layout.dtype, config.eigensolver.n_components, {}), FinishedBlocks()
+    if placed is not None:
+        preview = FinishedBlocks([placed], {**placed.attributes(), **run_attributes(config, source)})
+        if fit_is_done and current_config.embedding_record(fitted_store(placed)) is not None:
+            fit = fit_of(fitted_store(placed))
     job = job_of_all_rows(config, fit, source)
-    sizes = preview.drive(steps(config, job, layout_of_placing(job, source, config.execution), source))
+    sizes = preview.drive(steps(config, job, layout_of_all_rows(config, job, source, placed), source))
     preview.drive(write_report.steps(config, sizes))
     counts = {"rows_fitted": layout.n_input, "rows_placed": source.n_rows - layout.n_input}
     return [(step, preview.n_done[step.key]) for step in preview.steps], counts

@@ -151,6 +151,15 @@ def test_plan_before_the_run_has_all_steps_and_counts(tmp_path, points, placed):
     assert lle("validate", placed[0])["n_input"] == N
 
 
+@pytest.mark.parametrize(("changed", "n_placed"), [("execution.block_points=auto", 3), ("neighbors.n_neighbors=9", 0)])
+def test_plan_counts_the_blocks_of_placing_that_a_run_keeps(placed, changed, n_placed):
+    """The blocks keep their size, and the labels of all rows do not depend on the fit."""
+    steps = lle("plan", placed[0], "--set", changed)["steps"]
+    [labels] = [step for step in steps if step["step"] == "read_labels" and step["tasks"] == 3][-1:]
+    [embed] = [step for step in steps if step["step"] == "embed"]
+    assert (labels["reused"], embed["tasks"], embed["reused"]) == (3, 3, n_placed)
+
+
 def test_resumes_between_blocks_of_placing(tmp_path, points, by_hand, monkeypatch):
     config, embed_block = job(tmp_path / "job", points), embed_new.embed_block
 
