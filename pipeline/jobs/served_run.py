@@ -24,6 +24,7 @@ from ..report.explore import ExplorerPage, component_of, render_served
 from ..report.point_grid import Part, PointGrid, side_by_side
 from ..report.tiles import draw_part
 from ..stages.ingest_ids import stored_ids
+from ..stages.input_columns import exported_name
 from ..stages.report_columns import page_columns, rows_with_place
 from ..stages.report_images import StoredImages, image_shape
 from ..stages.write_report import figure_title, gather_metrics
@@ -315,12 +316,15 @@ def load_run(store: Store) -> ServedRun:
     n_of_input = int(COLUMN_MEMORY * available_memory() / (16 * max(1, len(rows))))
     columns = [_compact(column) for column in page_columns(store, rows, np.float32, n_of_input)]
     ids = stored_ids(store)
-    texts = None if ids is None else ids.read(0, n_input).take(pa.array(rows)).cast(pa.large_string())
+    named_ids = None
+    if ids is not None:
+        texts = ids.read(0, n_input).take(pa.array(rows)).cast(pa.large_string())
+        named_ids = exported_name(ids.name), texts
     title = figure_title(store.attributes()["config"], gather_metrics(store))
     shape = image_shape(store)
     images = StoredImages(store, shape, rows) if shape is not None and len(rows) else None
     held = rows.astype(np.uint32) if n_input < 2**32 else rows
-    page = ExplorerPage(title, held, columns, n_input, len(rows), None if ids is None else (ids.name, texts))
+    page = ExplorerPage(title, held, columns, n_input, len(rows), named_ids)
     return ServedRun(page, store.url, images)
 
 

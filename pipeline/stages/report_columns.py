@@ -109,7 +109,7 @@ def label_columns(store: Store, rows: Int64) -> list[Column]:
     first, *further = store.gather(array_specs.LABEL.name, rows).T
     if names is not None:
         first = np.nan_to_num(first, nan=-1.0).astype(np.int64)
-    others = [Column(f"{name}{j}", f"{label} {j}", values) for j, values in enumerate(further, 2)]
+    others = [Column(exported_name(f"{name}{j}"), f"{label} {j}", values) for j, values in enumerate(further, 2)]
     return [Column(name, label, first, names), *others]
 
 

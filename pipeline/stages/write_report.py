@@ -28,6 +28,7 @@ from ..report.number_format import data_name
 from ..storage import array_specs
 from ..storage.store import FIT, Store, fitted_store, has_fit
 from .ingest_ids import stored_ids
+from .input_columns import exported_name
 from .report_columns import color_column, label_name, page_columns, rows_with_place
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def explore(store: Store, config: dict[str, object], collected: Metrics) -> byte
     n_shown = len(shown) if len(rows) == n_rows else n_rows - (collected.invalid_dropped or 0)
     sample = shown[even_sample(len(shown), explorer.MAX_POINTS)]
     ids = stored_ids(store)
-    texts = None if ids is None else (ids.name, ids.gather(sample))
+    texts = None if ids is None else (exported_name(ids.name), ids.gather(sample))
     n_of_input = 0
     if n_rows <= explorer.MAX_POINTS:
         n_of_input = min(explorer.MAX_INPUT_COLUMNS, explorer.MAX_INPUT_VALUES // max(1, len(sample)))

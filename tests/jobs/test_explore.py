@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zarr
 from PIL import Image
 
 from lle import embed
@@ -70,6 +71,30 @@ def test_labels_keep_their_digits(tmp_path, label):
     table = pd.read_csv(io.BytesIO(b"".join(run.csv(np.arange(90)))))
     np.testing.assert_array_equal(table["label"], labels)
     assert dict(run.row(Axes(0, 1, -1), 5)["values"])["label"] == f"{labels[5]:.12g}"
+
+
+@pytest.mark.parametrize("name", ["row", "y1"])
+def test_csv_has_the_ids_beside_a_result_of_their_name(tmp_path, name):
+    rows, ids = np.random.default_rng(20).random((90, 3)), [f"n{i}" for i in range(90)]
+    pq.write_table(pa.table({**{f"f{j}": rows[:, j] for j in range(3)}, name: ids}), tmp_path / "x.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path / "x.parquet"), "id": name}
+    table = csv_of_run(write_config(tmp_path, input=source))
+    assert table[f"input_{name}"].tolist() == ids
+    assert table["row"].tolist() == list(range(90))
+
+
+def test_csv_has_the_second_label_beside_a_result_of_its_name(tmp_path):
+    rows, labels = np.random.default_rng(20).random((90, 3)), np.random.default_rng(21).random((90, 2))
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    group["X"], group["y"] = rows, labels
+    source = {"kind": "zarr", "url": str(tmp_path / "x.zarr"), "array": "X", "labels": "y"}
+    table = csv_of_run(write_config(tmp_path, input=source))
+    np.testing.assert_allclose(table[["y", "input_y2"]], labels, rtol=1e-6)
+
+
+def csv_of_run(config) -> pd.DataFrame:
+    run = load_run(Store(lle("run", config, "--set", "method=pca")["store"]))
+    return pd.read_csv(io.BytesIO(b"".join(run.csv(np.arange(90)))))
 
 
 def get(server, name="", host=None, path=None, **query):
