@@ -12,6 +12,7 @@ from ..core.signals import interruptible
 from ..engine.progress import RunProgress
 from ..engine.step import Json
 from ..engine.task_costs import check_plan
+from ..inputs import Source
 from ..inputs.consistency import one_state
 from ..stages import embed_new
 from ..storage import array_specs
@@ -19,8 +20,8 @@ from ..storage.lock import LOCK, RunLock, wait_for_lock
 from ..storage.store import Store, fitted_store
 from ..storage.versions import result_of_whole
 from .expected_time import placement
-from .export import columns_of_input, export_embedding, reader_of_columns
-from .new_rows import ARRAYS, open_new, open_section
+from .export import RowColumns, columns_of_input, export_embedding, reader_of_columns
+from .new_rows import open_new, open_section
 from .output_file import check_out, refuse_input
 from .placing import PlacingRun, fit_of, layout_of_placing, state_of, steps_of_job
 from .run_stages import executing
@@ -79,8 +80,8 @@ def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
     own_input, n_features = fit.config["input"], int(run.array(array_specs.RAW.name).shape[1])
     section, source = open_new(rows.new, rows.settings, own_input, n_features, run.attributes().get("columns"))
     parameters = section.model_dump(mode="json")
-    id_column = parameters.get("id") if parameters["kind"] not in ARRAYS and Path(out).suffix != ".npy" else None
-    further = [] if id_column is None else [reader_of_columns(source, [id_column])]
+    id_column = None if Path(out).suffix == ".npy" else parameters.get("id")
+    further = [] if id_column is None else [_reader_of_ids(source, section.kind, id_column)]
     further += columns_of_input(source, [name for name in rows.names if name != id_column], out)
     refuse_input(out, fit.config, parameters)
     kind, where = parameters.pop("kind"), rows.execution or Execution()
@@ -117,3 +118,9 @@ def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
         "training_points": sum(report.coincident for report in reports),
         "seconds": round(time.perf_counter() - started, 2),
     }
+
+
+def _reader_of_ids(source: Source, kind: str, name: str) -> RowColumns:
+    if kind == "npy":  # the name is that of a file
+        return lambda start, stop: {"id": source.read_columns(["id"], start, stop).column("id")}
+    return reader_of_columns(source, [name])

@@ -124,6 +124,13 @@ def test_transform_copies_the_id_of_a_new_table_that_has_it(named, tmp_path):
     assert "name" not in pd.read_parquet(tmp_path / "z.parquet")
 
 
+def test_transform_copies_the_ids_of_a_file_beside_new_arrays(named, tmp_path):
+    np.save(tmp_path / "x.npy", table()[["x", "y", "z"]].to_numpy()[:40])
+    np.save(tmp_path / "ids.npy", np.arange(40) + 7)
+    lle("transform", named[1], tmp_path / "x.npy", tmp_path / "y.csv", "--input", f"id={tmp_path / 'ids.npy'}")
+    assert pd.read_csv(tmp_path / "y.csv")["id"].tolist() == list(range(7, 47))
+
+
 def test_the_explorer_holds_the_ids(named):
     page = Store(named[1]).objects.get("report/explore.html").decode()
     content = json.loads(re.search(r'id="content"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
