@@ -103,7 +103,7 @@ def suggest_for_file(
         raise ConfigError(f"--write {out}: its folder does not exist; create it first")
     suggestion, current = suggest(config, sample, watch), config.output.store
     if out is not None:
-        store = _write_config(path, overrides, suggestion["suggested"], out)
+        store = _write_config(path, overrides, suggestion["suggested"], current, out)
     else:
         is_used = is_url(current) or Path(local_path(current)).exists()  # a URL is not looked up
         store = other_store(current, "suggested") if is_used else current
@@ -111,34 +111,29 @@ def suggest_for_file(
     return {**suggestion, "written": None if out is None else str(out), "store": store, "kept": kept}
 
 
-def _write_config(config: Path, overrides: tuple[str, ...], values: Mapping[str, object], out: Path) -> str:
+def _write_config(
+    config: Path, overrides: tuple[str, ...], values: Mapping[str, object], current: str, out: Path
+) -> str:
     """Write the file of a config with the overrides and the suggested values as a new file; returns its output.store.
 
-    Comments are kept, unless aliases make that impossible. The store gets another name than that of the file, so that
+    Comments are kept, unless aliases make that impossible. The store gets another name than the `current` one, so that
     a run of the proposal does not replace a result; one given in the overrides is kept. Raises ConfigError.
     """
-    changes, data = dict(map(parse_override, overrides)), read_mapping(config)
-    current = _store_of(changed(data, changes))
-    if current == _store_of(data):
+    changes = dict(map(parse_override, overrides))
+    if changes.keys().isdisjoint({"output", "output.store"}):
         changes["output.store"] = other_store(current, out.stem)
     changes |= values
     try:
         text = edited(config.read_bytes().decode(), changes)
     except NotEdited:
         text = f"# Without the comments of {config.name}, whose values refer to each other.\n"
-        text += to_yaml(changed(data, changes))
+        text += to_yaml(changed(read_mapping(config), changes))
     try:
         with out.open("x", encoding="utf-8", newline="") as file:
             file.write(text)
     except OSError as error:
         raise ConfigError(f"--write {out}: cannot be written: {error.strerror}; choose another name") from None
     return str(changes.get("output.store", current))
-
-
-def _store_of(settings: Mapping[str, object]) -> str:
-    """The output.store of plain settings; "" if there is none."""
-    output = settings.get("output")
-    return str(output.get("store", "")) if isinstance(output, Mapping) else ""
 
 
 def other_store(store: str, name: str) -> str:
