@@ -85,8 +85,9 @@ def run_store(
         placed = placement(config.execution.cluster, steps, needs_workers=profile)
         with contextlib.ExitStack() as opened:
             executor = shared.executor if shared else opened.enter_context(executing(progress, *placed))
-            keeps_all = shared is not None and shared.keeps_all
-            run = StageRun(store, executor, progress, finished_steps, keeps_all, history=history)
+            run = StageRun(
+                store, executor, progress, finished_steps, bool(shared and shared.keeps_all), history=history
+            )
             unchanging = one_state(source, partial(ingest.open_input, config))
             with unchanging, profiled(run) if profile else contextlib.nullcontext():
                 unmet = _run_stages(config, layout, run, shared is None)
@@ -124,9 +125,9 @@ def begun(
             yield finished_steps
         except BoundsNotMet as error:
             current_config.add_finished_steps(store, finished_steps)
-            write_report.write_metrics(store, time.perf_counter() - started, finished_steps, str(error))
+            write_report.write_metrics(store, time.perf_counter() - started, finished_steps, error.args[0])
             error.result = result_of(store, progress, started)
-            error.args = (f"{error}. The run stopped here, before the embedding",)
+            error.advice = "the run stopped here, before the embedding"
             raise
         finally:
             progress.leave_store()

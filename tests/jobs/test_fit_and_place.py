@@ -202,6 +202,15 @@ def test_rows_with_nan_are_refused_or_have_no_coordinates(tmp_path, points):
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(embedding).any(axis=1)), bad)
 
 
+def test_a_bound_that_stops_the_fit_is_reported_once(tmp_path, points):
+    apart = np.where(np.arange(N)[:, None] % 2 == 0, points, points + 1000)
+    config = job(tmp_path, apart, **ONE_BLOCK, graph={"components": "error"})
+    message, stopped = refused(3, "run", config), "; the run stopped here, before the embedding"
+    assert message.count(stopped) == 1
+    metrics = json.loads((tmp_path / "run.zarr" / "report" / "metrics.json").read_text())
+    assert metrics["stopped"]["reason"] == message.removesuffix(stopped)
+
+
 def test_a_bound_that_is_not_met_ends_with_exit_code_3_after_placing(tmp_path, points):
     config = job(tmp_path / "job", points, **ONE_BLOCK)
     unmet = ("--set", "method=ltsa", "--set", "eigensolver.method=multigrid", "--set", "eigensolver.max_steps=1")

@@ -76,8 +76,8 @@ def test_missed_bound_is_the_verdict(tmp_path, metrics_of):
     rng = np.random.default_rng(3)
     points = np.concatenate([rng.random((150, 3)), rng.random((100, 3)) + 50])
     message = refused(3, "run", npy_config(tmp_path, points, graph={"components": "error"}))
-    message, _, end = message.rpartition(". ")
-    assert end == "The run stopped here, before the embedding"
+    message, _, end = message.rpartition("; ")
+    assert end == "the run stopped here, before the embedding"
     verdict = f"The run stopped before its end. {message}"
     assert metrics_of()["verdict"] == verdict
     lle("report", tmp_path / "run.zarr")
