@@ -85,9 +85,8 @@ def run_store(
         placed = placement(config.execution.cluster, steps, needs_workers=profile)
         with contextlib.ExitStack() as opened:
             executor = shared.executor if shared else opened.enter_context(executing(progress, *placed))
-            run = StageRun(
-                store, executor, progress, finished_steps, bool(shared and shared.keeps_all), history=history
-            )
+            keeps_all = shared is not None and shared.keeps_all
+            run = StageRun(store, executor, progress, finished_steps, keeps_all, history=history)
             unchanging = one_state(source, partial(ingest.open_input, config))
             with unchanging, profiled(run) if profile else contextlib.nullcontext():
                 unmet = _run_stages(config, layout, run, shared is None)
@@ -196,10 +195,9 @@ def profiled(run: "StageRun") -> Iterator[None]:
 
 @dataclass
 class StageRun(Walker):
-    """Runs the steps of the stages.
+    """Runs the steps of the stages. `keeps_all`: as in `Shared`.
 
     Attributes:
-        keeps_all: no data are deleted, because other runs of a sweep copy them.
         unmet: bounds that were not met, as a text.
         retry: markers to delete at the end, so that the next run computes these blocks again.
         digests: of everything read so far.
