@@ -28,12 +28,6 @@ class Look:
     fraction: float
     seconds_left: float | None
 
-    def at(self, now: float) -> "Look":
-        """The state some seconds later, if nothing else is known."""
-        passed = max(now - self.time, 0.0)
-        left = None if self.seconds_left is None else max(self.seconds_left - passed, 0.0)
-        return Look(now, self.step, self.fraction, left)
-
 
 class TimeLeft:
     """Receives the beginnings and ends of steps and blocks of a run, and estimates what remains.

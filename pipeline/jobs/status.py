@@ -124,11 +124,11 @@ def _n_done(store: Store, key: str, record: checkpoint.StepRecord) -> int:
 
 def progress_of(store: Store) -> Progress | None:
     """The share of the active run that is done, and the seconds left (None: unknown); None without a recent record."""
-    look, now = store.read_record(RECORD, Look), time.time()
-    if look is None or now - look.time > MAX_AGE:
+    look = store.read_record(RECORD, Look)
+    if look is None or (passed := max(time.time() - look.time, 0.0)) > MAX_AGE:
         return None
-    look = look.at(now)
-    return {"fraction": look.fraction, "seconds_left": look.seconds_left}
+    left = None if look.seconds_left is None else max(look.seconds_left - passed, 0.0)
+    return {"fraction": look.fraction, "seconds_left": left}
 
 
 def stages_of_store(store: Store) -> list[str]:

@@ -380,3 +380,11 @@ def test_silent_progress_counts_blocks_and_starts_no_thread(capsys):
     message.stop()
     assert (message.computed, message.reused) == ({"ingest": 1}, {"ingest": 1})
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_seconds_left_go_on_between_two_records(tmp_path, monkeypatch):
+    store = Store(str(tmp_path / "run.zarr"))
+    for now, left, shown in ((90.0, 20.0, 20.0), (105.0, 20.0, 15.0), (130.0, 20.0, 0.0), (130.0, None, None)):
+        store.put_record(RECORD, Look(100.0, "a", 0.5, left))
+        monkeypatch.setattr(time, "time", lambda moment=now: moment)
+        assert progress_of(store) == {"fraction": 0.5, "seconds_left": shown}

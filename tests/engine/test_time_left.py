@@ -158,9 +158,3 @@ def test_a_thread_looks_while_steps_begin_and_end(request):
     ended.set()
     thread.join()
     assert errors == []
-
-
-def test_the_seconds_left_go_on_between_two_looks():
-    look = Look(100.0, "a", 0.5, 20.0)
-    assert [look.at(now).seconds_left for now in (90.0, 105.0, 130.0)] == [20.0, 15.0, 0.0]
-    assert Look(100.0, "a", 0.5, None).at(130.0).seconds_left is None
