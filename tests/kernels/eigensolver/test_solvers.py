@@ -127,8 +127,9 @@ def test_little_memory_allows_few_cycles():
     enough = costs.multigrid_size(A, 2, 2**34)
     assert enough[1:2] + enough[3:] == (80, costs.MOST_CYCLES)
     for share in (0.3, 0.6, 0.9):
-        _, _, n_bytes, cycles = costs.multigrid_size(A, 2, int(share * enough[2]))
+        width, columns, n_bytes, cycles = costs.multigrid_size(A, 2, int(share * enough[2]))
         assert cycles == costs.FEW_CYCLES or n_bytes <= share * enough[2]
+        assert cycles >= costs.ENOUGH_CYCLES or (width, columns // 4) == (4, 3)
     width, columns, n_bytes, cycles = costs.multigrid_size(A, 2, 1)
     assert (width, columns, cycles) == (4, 12, costs.FEW_CYCLES)
     wide = enough[2] - 3000 * 8 * 4 * (costs.MOST_CYCLES - costs.ENOUGH_CYCLES)
