@@ -162,8 +162,14 @@ def is_missing_word(text: str | bytes) -> bool:
 
 
 def number_in(text: str | bytes) -> float | None:
+    """The number that a text holds. A text such as 1_2 holds one for Python only: it is a name.
+
+    >>> number_in("1e3"), number_in("1_2")
+    (1000.0, None)
+    """
+    text = text if isinstance(text, str) else text.decode(errors="replace")
     try:
-        return float(text)
+        return None if "_" in text else float(text)
     except ValueError:
         return None
 

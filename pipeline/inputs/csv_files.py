@@ -344,7 +344,7 @@ def _type_of_entries(name: str, column: pa.ChunkedArray) -> str:
             return f"{WITH_COMMA}, such as {with_comma[0].decode()!r}; {COMMA_CURE}"
         if 2 * len(text) > len(entries):
             return "text"
-        example = (text or entries)[0].decode(errors="replace")  # 1_000 is a number for Python only
+        example = (text or entries)[0].decode(errors="replace")  # Python also reads the digits of other scripts
         return text_found(example, name)
     thousands = point_between_thousands(entries)
     return f"numbers with points between thousands, such as {thousands!r}; {COMMA_CURE}" if thousands else "numbers"

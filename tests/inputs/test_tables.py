@@ -221,6 +221,11 @@ class TestCsv:
         source = open_source("csv", path=tmp_path / "x.csv")
         assert source.roles == ColumnRoles(("a",), None, None, {"model": "text"})
 
+    def test_digits_around_an_underscore_are_text(self, tmp_path):
+        (tmp_path / "x.csv").write_text("1_1,1_2,cluster\n" + "1.5,2.5,1_1\n3.5,4.5,2_1\n")
+        roles = open_source("csv", path=tmp_path / "x.csv").roles
+        assert roles == ColumnRoles(("1_1", "1_2"), left_out={"cluster": "text"})
+
     def test_column_with_text_between_its_numbers_is_refused_with_the_line(self, tmp_path):
         (tmp_path / "x.csv").write_text("a,power\n1,130\n2,low\n3,150\n")
         with pytest.raises(InputError, match=r"x\.csv near line 3, column 'power': expected numbers"):
