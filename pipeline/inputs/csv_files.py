@@ -156,8 +156,8 @@ class CsvRows(ColumnRows):
         table = self._parse(_text_between(self._stamp, first, last), base, end - base, kind)
         columns = table.slice(start - base, stop - start).columns
         if kind != pa.float64() and decimal_point(self._stamp) == ",":
-            pattern = f"^{NUMBER_WITH_COMMA.pattern.decode()}$"
-            columns = [pc.replace_substring_regex(column, pattern, r"\1.\2") for column in columns]
+            pattern = f"^( *){NUMBER_WITH_COMMA.pattern.decode()}( *)$"
+            columns = [pc.replace_substring_regex(column, pattern, r"\1\2.\3\5") for column in columns]
         return pa.table(columns, self._names)
 
     def _parse(self, text: bytes, base: int, expected: int, kind: pa.DataType) -> pa.Table:

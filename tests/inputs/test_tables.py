@@ -322,6 +322,14 @@ def test_decimal_commas_are_read_as_decimal_points(tmp_path, delimiter):
     np.testing.assert_array_equal(read, frame["höhe"][2:])
 
 
+def test_decimal_commas_with_spaces_around_the_numbers(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("a; b\n 0,5; 12,25 \n 7,5;  1,75\n")
+    [table] = table_columns("csv", str(path))
+    assert (table.features(()), table.mixed) == (["a", "b"], {})
+    assert open_source("csv", path=path).read(0, 2).tolist() == [[0.5, 12.25], [7.5, 1.75]]
+
+
 def test_commas_of_thousands_are_refused_with_the_cure(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("n;a\n" + "".join(f"{i};{i},500\n" for i in range(9)))
