@@ -276,7 +276,7 @@ def decimal_point(stamp: Stamp) -> str:
     index = index_rows(stamp)
     if index.delimiter == "," or not index.n_rows:
         return "."
-    entries = re.split(f'["\r\n{index.delimiter}]+'.encode(), _text_between(stamp, 0, 1))
+    entries = re.split(f'["\r\n{re.escape(index.delimiter)}]+'.encode(), _text_between(stamp, 0, 1))
     decimals = {len(match[2]) for entry in entries if (match := NUMBER_WITH_COMMA.fullmatch(entry.strip()))}
     return "," if decimals - {3} and not any(map(NUMBER_WITH_POINT.fullmatch, entries)) else "."
 

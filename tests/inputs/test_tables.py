@@ -199,8 +199,9 @@ class TestCsv:
         with pytest.raises(InputError, match=r"near line 4, column 'b,c'.*'oops'"):
             open_source("csv", path=path, columns=["b,c"])
 
-    def test_declared_delimiter_need_not_be_one_of_the_usual(self, tmp_path):
-        (tmp_path / "x.csv").write_text("sep=^\na^b,c\n1^2\n")
+    @pytest.mark.parametrize("delimiter", "^\\")
+    def test_declared_delimiter_need_not_be_one_of_the_usual(self, tmp_path, delimiter):
+        (tmp_path / "x.csv").write_text("sep=^\na^b,c\n1^2\n".replace("^", delimiter))
         assert open_source("csv", path=tmp_path / "x.csv").read(0, 1).tolist() == [[1.0, 2.0]]
 
     def test_text_columns_are_read_only_on_request(self, tmp_path):
