@@ -38,7 +38,12 @@ class Layout(NamedTuple):
         return self.offset + self.n_bytes
 
     def require(self, where: str, is_complete: bool, n_found: int) -> None:
-        """Raises InputError unless the data are complete. `n_found`: bytes up to the end of the array or file."""
+        """Raises InputError unless the data are complete, and no Python objects.
+
+        `n_found`: bytes up to the end of the array or file.
+        """
+        if self.dtype.hasobject:
+            raise InputError(f"{where}: expected real numbers, found dtype object; save it as x.astype('float64')")
         if not is_complete:
             raise InputError(
                 f"{where}: expected {self.end} bytes for shape {self.shape} of {self.dtype}, found {n_found}; the file "

@@ -108,8 +108,6 @@ def read_npy_header(handle: IO[bytes], where: str) -> Layout:
         is_first = formats.read_magic(handle) == (1, 0)
         read = formats.read_array_header_1_0 if is_first else formats.read_array_header_2_0
         shape, fortran, dtype = read(handle)
-    if dtype.hasobject:
-        raise InputError(f"{where}: expected real numbers, found dtype object; save it as x.astype('float64')")
     return Layout(shape, dtype, "F" if fortran else "C", handle.tell())
 
 
