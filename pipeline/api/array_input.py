@@ -111,8 +111,8 @@ def input_section(X: Any, folder: Path, labels: object = None, ids: object = Non
     if labels is not None:
         section["labels"] = _write(_as_labels(labels, matrix.shape[0]), folder, "labels")
     if ids is not None:
-        is_numbered = getattr(getattr(ids, "dtype", None), "kind", "O") in "iu"  # other ids are stored as text
-        section["id"] = _write(np.asarray(ids) if is_numbered else _texts(ids), folder, "id")
+        array = np.asarray(ids)  # ids that are no whole numbers are stored as text
+        section["id"] = _write(array if array.dtype.kind in "iu" else _texts(ids), folder, "id")
     return section
 
 

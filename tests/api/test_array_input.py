@@ -34,6 +34,13 @@ def test_a_kept_store_has_the_index_of_a_table_as_ids(tmp_path, toy_stages, kind
     assert pd.read_parquet(tmp_path / "y.parquet")["customer"].tolist() == list(expected)
 
 
+def test_an_index_of_numbers_may_lack_some(tmp_path, toy_stages):
+    ids = pd.array([*range(5, N + 4), None], "Int64")
+    embed(pd.DataFrame(POINTS, index=pd.Index(ids)), store=tmp_path / "run.zarr", **QUICK)
+    lle("export", tmp_path / "run.zarr", tmp_path / "y.csv")
+    assert pd.read_csv(tmp_path / "y.csv")["id"].astype("Int64").equals(pd.Series(ids, name="id"))
+
+
 def test_a_numbered_table_and_an_array_have_no_ids(tmp_path, toy_stages):
     for number, X in enumerate((pd.DataFrame(POINTS), POINTS)):
         embed(X, store=tmp_path / f"{number}.zarr", **QUICK)
