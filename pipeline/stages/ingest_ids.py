@@ -71,11 +71,11 @@ def read_block_of_ids(
     """Write the ids of a block; reports whether all are whole numbers, and how many are missing."""
     name = source["id"]
     column = _whole_numbers(open_source(kind, **source).read_columns([name], *blocks.rows(block_index)).column(name))
-    encoded = encode_ids(column)
+    are_integers, encoded = _are_integers(column, kind), encode_ids(column)
     store.write_bundle(f"{ROW_IDS}/{block_index:05d}", **encoded)
     missing = int((np.diff(encoded["offsets"]) == 0).sum())
     digest = array_digest(encoded["content"], array_digest(encoded["offsets"]))
-    return IdsReport("id" if kind == "npy" else name, _are_integers(column, kind), missing, blocks.size, digest=digest)
+    return IdsReport("id" if kind == "npy" else name, are_integers, missing, blocks.size, digest=digest)
 
 
 def _whole_numbers(column: "pa.ChunkedArray") -> "pa.ChunkedArray":

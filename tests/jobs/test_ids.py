@@ -175,8 +175,8 @@ def test_a_fitted_sample_keeps_the_ids_of_all_rows(tmp_path):
     assert exported["kind"].tolist() == table()["kind"].tolist()
 
 
-@pytest.mark.parametrize("column", ["x", "when"])
+@pytest.mark.parametrize("column", ["x", "when", "tags"])
 def test_other_types_are_refused(tmp_path, column):
-    rows = table().assign(when=pd.Timestamp(5))
+    rows = table().assign(when=pd.Timestamp(5), tags=[["a"]] * N)
     config = job(tmp_path / "job", rows, "parquet", id=column, columns=["y", "z"])
     assert "expected a column of whole numbers or text" in refused(2, "run", config)
