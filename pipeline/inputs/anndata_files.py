@@ -133,15 +133,15 @@ class AnnDataSource(FileSource):
         return {name: self._types[name] for name in names}
 
     def _columns_of_file(self, names: Sequence[str], number: int, low: int, high: int) -> pa.Table:
-        """Text is null where it is missing."""
+        """Null where an entry is missing."""
         types, file = self.column_types(names), self._files[number]
         return pa.table({name: _arrow(_column(file, name).read(low, high), kind) for name, kind in types.items()})
 
 
 def _arrow(values: Array, kind: pa.DataType) -> pa.Array:
-    """An Arrow array; "" is a missing text."""
+    """An Arrow array; "" is a missing text, NaN a missing number."""
     if not pa.types.is_string(kind):
-        return pa.array(values).cast(kind)
+        return pa.array(values, from_pandas=True).cast(kind)
     return pa.array([str(value) or None for value in values.tolist()], pa.string())
 
 

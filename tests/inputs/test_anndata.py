@@ -178,7 +178,7 @@ def test_unsigned_numbers_are_ids(path, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["cells.h5ad", "cells.zarr"])
-def test_integers_that_may_be_missing_are_classes_and_ids(tmp_path, name):
+def test_integers_that_may_be_missing_are_classes_and_ids(tmp_path, toy_stages, name):
     path = tmp_path / name
     root = h5py.File(path, "w") if name.endswith(".h5ad") else zarr.open_group(path, mode="w")
     write_by_hand(root)
@@ -197,7 +197,10 @@ def test_integers_that_may_be_missing_are_classes_and_ids(tmp_path, name):
         assert source.label_names == ("7", "9")
         np.testing.assert_array_equal(source.read_labels(0, 6), [np.nan, 0, 1] * 2)
         assert source.read_columns([encoding], 1, 3)[encoding].to_pylist() == [7, 9]
-        np.testing.assert_array_equal(source.read_columns([encoding], 0, 2)[encoding], [np.nan, 7])
+        assert source.read_columns([encoding], 0, 2)[encoding].to_pylist() == [None, 7]
+    section = {"kind": "anndata", "path": str(path), "id": "nullable-integer"}
+    embed(section, reg=1e-3, store=tmp_path / "run.zarr", **QUICK)
+    np.testing.assert_array_equal(open_run(tmp_path / "run.zarr").to_frame().index[:3], [np.nan, 7, 9])
 
 
 @pytest.mark.slow
