@@ -58,11 +58,13 @@ def as_array(X: Any) -> Any:
 
 
 def as_vector(values: object) -> npt.NDArray[np.generic]:
-    """A NumPy array of labels or colours; None replaces masked entries."""
+    """A NumPy array of labels or colours; None replaces masked entries, and integers of pandas stay integers."""
     if isinstance(values, np.ma.MaskedArray) and values.mask.any():
         entries = values.data.tolist()
         return np.asarray(np.where(np.ma.getmaskarray(values), np.array(None), np.array(entries, object)))
-    return np.asarray(values)
+    array = np.asarray(values)
+    kind = getattr(getattr(values, "dtype", None), "kind", "")
+    return np.asarray(values, object) if kind in {"i", "u"} and array.dtype.kind == "f" else array
 
 
 def checked_rows(estimator: Any, X: Any, reset: bool) -> Any:

@@ -5,6 +5,8 @@ import pandas as pd
 import pytest
 
 from lle import LocallyLinearEmbedding, embed, open_run, plot
+from lle.api.array_input import input_section
+from lle.inputs import open_source
 from tests.support.commands import lle
 from tests.support.points import swiss_roll
 
@@ -39,6 +41,13 @@ def test_an_index_of_numbers_may_lack_some(tmp_path, toy_stages):
     embed(pd.DataFrame(POINTS, index=pd.Index(ids)), store=tmp_path / "run.zarr", **QUICK)
     lle("export", tmp_path / "run.zarr", tmp_path / "y.csv")
     assert pd.read_csv(tmp_path / "y.csv")["id"].astype("Int64").equals(pd.Series(ids, name="id"))
+
+
+def test_labels_of_whole_numbers_may_lack_some(tmp_path):
+    section = input_section(POINTS, tmp_path, labels=pd.Series([7, 3, None, 7] * (N // 4), dtype="Int64"))
+    source = open_source(**section)
+    assert source.label_names == ("3", "7")
+    np.testing.assert_array_equal(source.read_labels(0, 3), [1, 0, np.nan])
 
 
 def test_a_numbered_table_and_an_array_have_no_ids(tmp_path, toy_stages):

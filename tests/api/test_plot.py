@@ -116,7 +116,7 @@ class TestPlot:
         (pd.Categorical(["x", None, "y"]), ["x", "y"], [0, np.nan, 1]),
         (pd.Categorical(["low", "high", None], ["low", "mid", "high"], ordered=True), ["low", "high"], [0, 1, np.nan]),
         ([True, False, True], ["False", "True"], [1, 0, 1]),
-        (pd.array([7, None, 3], "Int64"), None, [7.0, np.nan, 3.0]),
+        (pd.array([7, None, 3], "Int64"), ["3", "7"], [1, np.nan, 0]),
         (pd.array([True, None, False], "boolean"), ["False", "True"], [1, np.nan, 0]),
         (pd.Series([7, pd.NA, 3], dtype=object), ["3", "7"], [1, np.nan, 0]),
         (pd.array([1.5, None, 2], "Float64"), None, [1.5, np.nan, 2.0]),
