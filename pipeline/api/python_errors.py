@@ -16,8 +16,8 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 PACKAGES = (__name__.partition(".")[0], "sklearn", "joblib")
 
-ARRAY_FILE = re.compile(r"\S*/(?:input|(labels|id))-[0-9a-f]{32}\.npy")
-"""A file that ``array_input`` wrote. Messages name the argument X or labels instead."""
+ARRAY_FILE = re.compile(r"(?<![^\s'])/[^:;\n]*?/(?:input|(labels|id))-[0-9a-f]{32}\.npy")
+"""A file that ``array_input`` wrote, in a folder whose name may hold spaces. Messages name X or labels instead."""
 
 
 @contextlib.contextmanager

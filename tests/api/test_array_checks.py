@@ -164,13 +164,13 @@ def test_cures_of_missing_values_work():
     assert np.isfinite(embed(SimpleImputer().fit_transform(rows), **QUICK)).all()
 
 
-def test_sums_that_overflow_are_no_missing_values():
+def test_sums_that_overflow_are_no_missing_values(tmp_path):
     rows = X.copy()
     rows[:2] = np.array([[1e308], [-1e308]])
     with pytest.raises(
         ValueError, match=r"squares overflow \(rows 0, 1, counted from 0; the first is row 0 of X\)"
     ) as error:
-        embed(rows, **QUICK)
+        embed(rows, store=tmp_path / "my runs" / "x.zarr", **QUICK)
     assert "set preprocess={'invalid': 'drop'} to leave them out" in str(error.value)
     with pytest.raises(ValueError, match=r"set config=.* to leave them out"):
         LocallyLinearEmbedding(config=QUICK).fit(rows)
