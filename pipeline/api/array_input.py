@@ -103,7 +103,8 @@ def input_section(X: Any, folder: Path, labels: object = None, ids: object = Non
     if type(X) is dict:
         if labels is not None:
             raise InputError(
-                "labels: X is an input section; remove the argument labels, and set the key for labels in that section"
+                "labels: X is a file or an input section; remove the argument labels, and pass an input section with "
+                "the key for labels"
             )
         return dict(X)
     if is_zarr(X) and labels is None and type(X.store).__name__ == "LocalStore":

@@ -50,6 +50,12 @@ def test_labels_of_whole_numbers_may_lack_some(tmp_path):
     np.testing.assert_array_equal(source.read_labels(0, 3), [1, 0, np.nan])
 
 
+def test_labels_beside_a_file_are_refused(tmp_path):
+    pd.DataFrame(POINTS, columns=["x", "y", "z"]).to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(ValueError, match="labels: X is a file or an input section; remove the argument labels"):
+        embed(tmp_path / "rows.parquet", labels=np.arange(N))
+
+
 def test_a_numbered_table_and_an_array_have_no_ids(tmp_path, toy_stages):
     for number, X in enumerate((pd.DataFrame(POINTS), POINTS)):
         embed(X, store=tmp_path / f"{number}.zarr", **QUICK)
