@@ -66,7 +66,7 @@ def table_columns(kind: str, path: str) -> list[TableColumns]:
 
 
 def array_shapes(kind: str, path: str) -> dict[str, tuple[int, ...]]:
-    """The shapes of the named arrays in the first file of an input (kind npz, zarr or anndata); else empty.
+    """The shapes of the named arrays in the first file of an input (kind npz, zarr or anndata) by name; else empty.
 
     Raises InputError.
     """
@@ -74,7 +74,7 @@ def array_shapes(kind: str, path: str) -> dict[str, tuple[int, ...]]:
         return {}
     with reading(f"input of kind {kind}, {path}"):
         shapes: dict[str, tuple[int, ...]] = _function(kind, f"{kind}_shapes")(path)
-    return shapes
+    return dict(sorted(shapes.items()))  # folders list their files in any order
 
 
 def _function(kind: str, name: str) -> Any:

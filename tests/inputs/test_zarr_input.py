@@ -7,8 +7,16 @@ import pytest
 import zarr
 
 from lle.core.errors import InputError, LleError
-from lle.inputs import open_source
+from lle.inputs import array_shapes, open_source
 from tests.support.input_files import D, N, write_group
+
+
+def test_arrays_are_listed_by_name(tmp_path):
+    names = [*"qeiamouycg"]
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    for name in names:
+        group.create_array(name, data=np.zeros(3))
+    assert [*array_shapes("zarr", str(tmp_path / "x.zarr"))] == sorted(names)
 
 
 def test_single_zarr_array(tmp_path):
