@@ -75,14 +75,14 @@ def _columns_of_numbers(stamps: Sequence[Stamp]) -> set[str]:
 
 def _narrowest(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType:
     """The first of int64, float64 and text, from `kind` on, that keeps every entry of a column of text."""
-    padded = pc.any(pc.match_substring_regex(column, r"^[+-]?0[0-9]")).as_py()  # 007 is a name, no number
-    if kind == pa.string() or padded:
+    if kind == pa.string() or pc.any(pc.match_substring_regex(column, r"^[+-]?0[0-9]")).as_py():  # 007 is a name
         return pa.string()
     with contextlib.suppress(pa.ArrowInvalid):
         if kind == pa.int64() and pc.all(pc.equal(column.cast(kind).cast(pa.string()), column)).as_py() is not False:
             return kind
+    is_long = pc.any(pc.match_substring_regex(column, r"^[+-]?[0-9]{19,}$")).as_py()  # float64 would round them
     with contextlib.suppress(pa.ArrowInvalid):
-        return column.cast(pa.float64()).type
+        return pa.string() if is_long else column.cast(pa.float64()).type
     return pa.string()
 
 

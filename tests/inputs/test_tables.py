@@ -119,6 +119,11 @@ class TestCsv:
         assert read.select(["id", "old"]).to_pydict() == {"id": ["8", "c9"], "old": ["y", None]}
         assert source.read_columns(["old"], 2, 3)["old"].to_pylist() == [None]
 
+    def test_whole_numbers_above_int64_keep_their_digits_as_text(self, tmp_path):
+        (tmp_path / "x.csv").write_text("a,n,long\n0.5,9223372036854775807,9223372036854775809\n1.5,1,2\n")
+        types = open_source("csv", path=tmp_path / "x.csv", columns=["a"]).column_types(["n", "long"])
+        assert types == {"n": pa.int64(), "long": pa.string()}
+
     def test_row_index_without_a_name_is_no_feature(self, tmp_path):
         """As pandas and R write it."""
         frame = pd.DataFrame({"a": [0.5, 1.5], "b": [3, 4]})
