@@ -16,7 +16,7 @@ from urllib.parse import urlparse
 from ..config.load import check_config
 from ..config.models import Config
 from ..core.arrays import Float64
-from ..core.errors import ConfigError, Setting, StoreError
+from ..core.errors import ConfigError, InputError, Setting, StoreError
 from ..core.machine import library_environment
 from ..engine.plan import RunResult
 from ..engine.progress import RunProgress, SilentProgress
@@ -242,9 +242,6 @@ def finished_run(
         os.environ.setdefault(name, value)
     with python_errors(spelled), tempfile.TemporaryDirectory(prefix="lle-") as folder, memory_root() as url:
         is_kept = "store" in sections.get("output", {})
-        config = _complete_config(X, sections, Path(folder), labels, names, ids if is_kept else None)
-        if not is_kept and fits_memory(config):
-            config = config.model_copy(update={"output": config.output.model_copy(update={"store": url})})
         label, id_name = _name_of(labels), _name_of(ids)
         attributes: Json = {"names": {"label": label, "id": id_name}}
         if names is not None:
@@ -254,7 +251,16 @@ def finished_run(
         progress: RunProgress = SilentProgress()
         if verbose:
             progress = NotebookProgress() if in_notebook() else RunProgress(sys.stderr)
-        result = run(config, fresh=False, progress=progress, attributes=attributes)
+        while True:
+            config = _complete_config(X, sections, Path(folder), labels, names, ids if is_kept else None)
+            if not is_kept and fits_memory(config):
+                config = config.model_copy(update={"output": config.output.model_copy(update={"store": url})})
+            try:
+                result = run(config, fresh=False, progress=progress, attributes=attributes)
+                break
+            except InputError:  # another run that ended while this one waited for the lock may have removed its array
+                if type(X) is dict or os.path.exists(getattr(config.input, "path", folder)):
+                    raise
         _remove_old_inputs(config)
         yield Store(result.store), result
 

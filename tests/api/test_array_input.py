@@ -1,5 +1,8 @@
 """What a kept store of a run from Python knows about its rows: the index of a table, the names of labels."""
 
+import importlib
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from lle import LocallyLinearEmbedding, embed, open_run, plot
 from lle.api.array_input import input_section
 from lle.inputs import open_source
+from lle.jobs.run import run
 from tests.support.commands import lle
 from tests.support.points import swiss_roll
 
@@ -48,6 +52,20 @@ def test_labels_of_whole_numbers_may_lack_some(tmp_path):
     source = open_source(**section)
     assert source.label_names == ("3", "7")
     np.testing.assert_array_equal(source.read_labels(0, 3), [1, 0, np.nan])
+
+
+def test_array_that_another_run_removes_before_the_lock_is_free_is_written_again(tmp_path, toy_stages, monkeypatch):
+    embed_module, removed = importlib.import_module("lle.api.embed"), []
+
+    def after_two_others(config, **keywords):
+        if len(removed) < 2:
+            removed.append(config.input.path)
+            Path(config.input.path).unlink()
+        return run(config, **keywords)
+
+    monkeypatch.setattr(embed_module, "run", after_two_others)
+    assert len(embed(POINTS, store=tmp_path / "run.zarr", **QUICK)) == N
+    assert len(removed) == 2
 
 
 def test_labels_beside_a_file_are_refused(tmp_path):
