@@ -9,7 +9,7 @@ import json
 import math
 import sys
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +166,6 @@ def digest_of(X: object) -> str:
     for block in row_blocks(array):
         digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()
-
-
-def remove_unnamed(folder: Path, paths_in_use: Collection[str]) -> None:
-    """Remove the files of arrays in `folder` that are not in `paths_in_use`."""
-    for path in (file for name in ("input", "labels", "id") for file in folder.glob(f"{name}-*.npy")):
-        if str(path) not in paths_in_use:
-            path.unlink(missing_ok=True)
 
 
 def row_blocks(X: Any) -> Iterator[npt.NDArray[np.generic]]:

@@ -32,7 +32,7 @@ from ..storage.store import Store
 from ..storage.store_in_memory import memory_root
 from ..storage.versions import Versions
 from .array_checks import refuse_invalid, refuse_other_types
-from .array_input import as_array, digest_of, index_of, input_section, is_chunked, remove_unnamed
+from .array_input import as_array, digest_of, index_of, input_section, is_chunked
 from .parameters import FIT, PARAMETERS, as_argument, as_keyword, n_rows_of, sections_of, unknown_parameter
 from .python_errors import python_errors, short_traceback, warn
 from .run_display import NotebookProgress, in_notebook
@@ -324,9 +324,10 @@ def _remove_old_inputs(config: Config) -> None:
     with contextlib.suppress(StoreError), RunLock(root.store):
         stores = [root.store] if config.output.keep is None else [root.open(version) for version in root.ids()]
         inputs = [store.attributes()["config"]["input"] for store in stores if store.objects.exists("zarr.json")]
-        remove_unnamed(
-            _place(root.store), {str(section.get(key)) for section in inputs for key in ("path", "labels", "id")}
-        )
+        in_use = {str(section.get(key)) for section in inputs for key in ("path", "labels", "id")}
+        for path in _place(root.store).glob("*-*.npy"):
+            if str(path) not in in_use:
+                path.unlink(missing_ok=True)
 
 
 def _place(store: Store) -> Path:
