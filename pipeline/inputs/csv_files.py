@@ -169,7 +169,7 @@ class CsvRows(ColumnRows):
             except pa.ArrowInvalid:  # other words: Arrow keeps a table of all words for each column, so few come first
                 table = self._table(text, kind, looks, PADDED_WORDS if looks else [""])
         except pa.ArrowInvalid as error:
-            raise self._explained(str(error), base) from error
+            raise self._explained(str(error), base, kind == pa.string()) from error
         if table.num_rows != expected:
             raise InputError(
                 f"{self.where}: expected {expected} rows after line {base + self._index.lines_above + 1}, found "
@@ -197,7 +197,7 @@ class CsvRows(ColumnRows):
         )
         return pyarrow.csv.read_csv(pa.py_buffer(text), read, parse, convert)
 
-    def _explained(self, message: str, base: int) -> InputError:
+    def _explained(self, message: str, base: int, is_text: bool) -> InputError:
         row = re.search(r"Row #(\d+)", message)
         column = re.search(r"CSV column #(\d+)", message)
         # Row 1 is line 2, below the header; blank lines are not counted.
@@ -210,10 +210,10 @@ class CsvRows(ColumnRows):
         if column is None or "invalid UTF8" in detail:
             cure = csv_index.cure_of_line(self._index, detail)
         sentence = (
-            f"{self._stamp.path}{line}{name}: expected {'text in UTF-8' if self._is_text else 'numbers'}, "
+            f"{self._stamp.path}{line}{name}: expected {'text in UTF-8' if is_text else 'numbers'}, "
             f"one entry per column; found: {detail}; {cure}"
         )
-        if column is None or value is None or with_comma or self._is_text:
+        if column is None or value is None or with_comma or is_text:
             return InputError(sentence)
         among = TextAmongNumbers(sentence)
         among.column = self._index.names[int(column[1])]

@@ -211,7 +211,10 @@ class TestCsv:
 
     def test_text_columns_are_read_only_on_request(self, tmp_path):
         (tmp_path / "x.csv").write_bytes(b"a,name,b\n1,\xff,2\n3,\xe9,4\n")
-        assert open_source("csv", path=tmp_path / "x.csv", columns=["b", "a"]).read(0, 2).tolist() == [[2, 1], [4, 3]]
+        source = open_source("csv", path=tmp_path / "x.csv", columns=["b", "a"])
+        assert source.read(0, 2).tolist() == [[2, 1], [4, 3]]
+        with pytest.raises(InputError, match=r"column 'name': expected text in UTF-8, .* convert the file"):
+            source.read_columns(["name"], 0, 2)
 
     def test_text_columns_are_left_out_as_in_parquet(self, tmp_path):
         frame = pd.DataFrame({"b": [1.5, 2.5], "name": ["oak", "ash"], "a": [1, 2], "gap": [None, 7.0], "kind": "tree"})
