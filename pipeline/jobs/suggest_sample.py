@@ -17,7 +17,7 @@ from ..kernels.graph.connectivity import neighbor_graph, weak_components
 from ..kernels.neighbors.duplicates import row_hashes
 from ..kernels.neighbors.knn import NeighborLists, empty_lists, exact_neighbors, select_nearest
 from ..kernels.quality.intrinsic_dimension import SpectralGap, mean_spectrum, spectral_gap
-from ..linalg.preprocess import Preparation, fit_in_memory
+from ..linalg.preprocess import Preparation, fit_transform
 
 QUERY_ELEMENTS = 2**26
 """Bound on the points that search neighbours among all rows, times their features and neighbours: of wide rows these
@@ -81,7 +81,7 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
         )
     scale, pca = config.preprocess.scale, config.preprocess.pca
     is_sample, names = sample < source.n_rows or config.input.fit_sample is not None, source.feature_names
-    fitted = None if scale == "none" and pca is None else fit_in_memory(rows, scale, pca, names, is_sample)
+    fitted = None if scale == "none" and pca is None else fit_transform(rows, scale, pca, names, is_sample)
     prepare = Preparation(fitted, config.neighbors.metric == "cosine")
     points = _prepared(prepare, rows)
     n_queries = max(MIN_POINTS, QUERY_ELEMENTS // (points.shape[1] * k))

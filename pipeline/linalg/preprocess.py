@@ -157,15 +157,15 @@ def _parts(store: Store, rows: Int64) -> Iterator[Float64]:
 
 
 def fit_transform(
-    X: "Array", scale: str, pca: int | None, names: Sequence[str] | None = None, is_sample: bool = False
+    X: "Array | Floats", scale: str, pca: int | None, names: Sequence[str] | None = None, is_sample: bool = False
 ) -> Transform:
-    """Fit the scaler and the components; `names` are those of the columns, for messages.
+    """Fit the scaler and the components to rows (n, d); `names` are those of the columns, for messages.
 
     In a sample of the rows (`is_sample`) a constant column is left out: all rows may hold other values. Raises
     InputError for constant columns of all rows, if all columns are constant, or for too few rows for the components.
     """
     n, d = X.shape
-    X = X.rechunk({0: chunk_rows(d, n), 1: -1})
+    X = _dask_array().asarray(X, dtype=np.float64).rechunk({0: chunk_rows(d, n), 1: -1})
     mean, spread = np.zeros(d), np.ones(d)
     if scale == "standard":
         mean, spread = _standard(X, names, is_sample)
@@ -178,14 +178,6 @@ def fit_transform(
         )
     center, components = _components((X - mean) / spread, pca)
     return Transform(mean, spread, center, components)
-
-
-def fit_in_memory(
-    rows: Floats, scale: str, pca: int | None, names: Sequence[str] | None = None, is_sample: bool = False
-) -> Transform:
-    """As ``fit_transform``, for rows in memory."""
-    da = _dask_array()
-    return fit_transform(da.from_array(rows.astype(np.float64), chunks=rows.shape), scale, pca, names, is_sample)
 
 
 def _standard(X: "Array", names: Sequence[str] | None, is_sample: bool) -> tuple[Float64, Float64]:

@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from lle.core.errors import InputError
-from lle.linalg.preprocess import Transform, fit_in_memory, fit_transform, valid_array, valid_rows
+from lle.linalg.preprocess import Transform, fit_transform, valid_array, valid_rows
 from lle.storage import array_specs
 from lle.storage.array_specs import PlannedArray
 from lle.storage.blocks import Blocks
@@ -84,21 +84,21 @@ class TestFit:
     def test_columns_whose_variance_is_infinite_are_named(self, rng):
         X = rng.normal(size=(40, 3)) * [1e160, 1.0, 1e160]
         with pytest.raises(InputError, match=r"2 of 3 columns \('a', 'c'\); divide"):
-            fit_in_memory(X, "standard", None, list("abc"))
+            fit_transform(X, "standard", None, list("abc"))
 
     def test_constant_columns_of_a_sample_are_zero_for_every_row(self, rng):
         X = rng.normal(size=(40, 5))
         X[:, 3] = 7.0
-        transform = fit_in_memory(X, "standard", None, list("abcde"), is_sample=True)
+        transform = fit_transform(X, "standard", None, list("abcde"), is_sample=True)
         new = rng.normal(size=(9, 5)) * [1, 1, 1, 1e9, 1]
         others = [0, 1, 2, 4]
         np.testing.assert_allclose(transform(new)[:, others], StandardScaler().fit(X).transform(new)[:, others])
         assert (transform(new)[:, 3] == 0).all()
         assert "1 of 5 columns left out ('d')" in transform.left_out(list("abcde"))
-        components = fit_in_memory(X, "standard", 4, is_sample=True)
+        components = fit_transform(X, "standard", 4, is_sample=True)
         assert_same_up_to_signs(components(X), reference(X[:, others], "standard", 4))
         with pytest.raises(InputError, match="2 of 2 columns"):
-            fit_in_memory(np.ones((40, 2)), "standard", None, is_sample=True)
+            fit_transform(np.ones((40, 2)), "standard", None, is_sample=True)
 
     def test_constant_columns_are_accepted_without_scaling(self, rng):
         X = rng.normal(size=(40, 5))
