@@ -43,7 +43,8 @@ class Layout(NamedTuple):
         `n_found`: bytes up to the end of the array or file.
         """
         if self.dtype.hasobject:
-            raise InputError(f"{where}: expected real numbers, found dtype object; save it as x.astype('float64')")
+            cure = "save numbers as x.astype('float64'), and text, as of labels or ids, as x.astype(str)"
+            raise InputError(f"{where}: expected numbers or text, found dtype object; {cure}")
         if not is_complete:
             raise InputError(
                 f"{where}: expected {self.end} bytes for shape {self.shape} of {self.dtype}, found {n_found}; the file "
