@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from ..core.errors import NoEmbedding
+from ..storage import array_specs
 from ..storage.store import Store
 from . import checkpoint
 from .checkpoint import finished_blocks, recorded_steps, step_record
@@ -58,10 +59,10 @@ def add_finished_steps(store: Store, finished_steps: Collection[str]) -> None:
         store.put_record(CURRENT, changed)
 
 
-def delete_leftovers(store: Store, finished_steps: Collection[str], names: Collection[str]) -> None:
+def delete_leftovers(store: Store, finished_steps: Collection[str]) -> None:
     """Delete what a finished run of this config would not have: other steps, and data and markers without a step.
 
-    Of the data these are the arrays of `names` and everything in `_work`.
+    Of the data these are results and everything in `_work`.
     """
     for key in checkpoint.begun_steps(store) - set(finished_steps):
         checkpoint.delete_step_record(store, key)
@@ -73,7 +74,7 @@ def delete_leftovers(store: Store, finished_steps: Collection[str], names: Colle
         if written.isdisjoint({name, *map(str, PurePosixPath(name).parents)}):
             stray.append(name)
     store.objects.delete_objects(stray)
-    list(store.map_together(store.delete, sorted(set(names) - written)))
+    list(store.map_together(store.delete, sorted(set(array_specs.RESULTS) - written)))
 
 
 def end_run(store: Store) -> None:

@@ -78,4 +78,5 @@ def _place(config: Config, run: placing.PlacingRun) -> None:
     run.walk_stage("transform", placing.steps(config, job, layout, source))
     checkpoint.delete_unused_steps(store, "ingest", run.finished_steps)
     run.walk_stage("write_report", write_report.steps(config, layout))
+    current_config.delete_leftovers(store, run.finished_steps)
     current_config.end_run(store)

@@ -28,7 +28,7 @@ from ..report.findings import most_invalid
 from ..report.metrics import Metrics
 from ..search.shorter_lists import truncated_step
 from ..stages import ingest, write_report
-from ..stages.registry import METHOD_ARRAYS, stages_of_run
+from ..stages.registry import stages_of_run
 from ..storage.lock import RunLock
 from ..storage.store import FIT, Store, has_fit
 from .expected_time import foreseen, placement
@@ -308,7 +308,7 @@ def _run_stages(config: Config, layout: Layout, run: StageRun, is_whole: bool) -
     run.store.objects.delete_objects(run.retry)  # only after the report, which shows the residuals of these blocks
     if lost := lost_rows(Metrics.read(run.store.metrics() or {}), config.output.min_rows):
         run.unmet = "\n".join(filter(None, [run.unmet, lost]))
-    current_config.delete_leftovers(run.store, run.finished_steps, METHOD_ARRAYS)
+    current_config.delete_leftovers(run.store, run.finished_steps)
     current_config.end_run(run.store)
     return run.unmet
 

@@ -14,6 +14,7 @@ from ..engine.step import WHOLE_DATA, Json, Location, Report, Step, task
 from ..inputs import open_source
 from ..inputs.consistency import array_digest
 from ..kernels.neighbors.duplicates import merge_duplicates
+from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 NAMED_IDS = 5
 ID_BYTES = 64
 """Bytes of an id in the plan; most ids are shorter."""
-ROW_IDS = "ids"
-"""Folder of the bundles, one for each block of rows: the bytes of all ids as text, and the end of each."""
 HASH_KEYS = ("first key of ids", "other key of ids")
 
 
@@ -35,7 +34,7 @@ def read_ids_step(kind: str, source: Json, blocks: Blocks, bytes_beside: int) ->
         task(read_block_of_ids, kind=kind, source=source, blocks=blocks),
         blocks.count,
         task_costs.TASK_BYTES + 4 * ID_BYTES * blocks.size + bytes_beside,
-        bundles={ROW_IDS: ID_BYTES * blocks.n},
+        bundles={array_specs.ROW_IDS: ID_BYTES * blocks.n},
         version=2,
         input_state=open_source(kind, **source).fingerprint(),
         is_measurement=True,
@@ -72,7 +71,7 @@ def read_block_of_ids(
     name = source["id"]
     column = _whole_numbers(open_source(kind, **source).read_columns([name], *blocks.rows(block_index)).column(name))
     are_integers, encoded = _are_integers(column, kind), encode_ids(column)
-    store.write_bundle(f"{ROW_IDS}/{block_index:05d}", **encoded)
+    store.write_bundle(f"{array_specs.ROW_IDS}/{block_index:05d}", **encoded)
     missing = int((np.diff(encoded["offsets"]) == 0).sum())
     digest = array_digest(encoded["content"], array_digest(encoded["offsets"]))
     return IdsReport("id" if kind == "npy" else name, are_integers, missing, blocks.size, digest=digest)
@@ -142,7 +141,7 @@ def read_ids(store: Store, block_index: int) -> "pa.Array":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    stored = store.read_bundle(f"{ROW_IDS}/{block_index:05d}")
+    stored = store.read_bundle(f"{array_specs.ROW_IDS}/{block_index:05d}")
     buffers = [pa.py_buffer(np.ascontiguousarray(stored[name])) for name in ("offsets", "content")]
     ids = pa.LargeStringArray.from_buffers(len(stored["offsets"]) - 1, *buffers)
     return pc.if_else(pc.equal(ids, ""), pa.scalar(None, pa.large_string()), ids)

@@ -6,7 +6,6 @@ from importlib import import_module
 
 from ..config.models import Config
 from ..engine.plan import Layout, Stage, Steps
-from ..storage import array_specs
 
 StageOfConfig = Callable[[Config, Layout], Steps]
 
@@ -31,14 +30,6 @@ STAGES: dict[str, StageOfConfig] = {
         "write_report",
     )
 }
-
-METHOD_ARRAYS = (
-    array_specs.WEIGHTS.name,
-    array_specs.RECONSTRUCTION_ERROR.name,
-    array_specs.DEGREE.name,
-    array_specs.LOCAL_FACTORS,
-    array_specs.COST_MATRIX,
-)
 
 
 def stages_of_run(config: Config) -> dict[str, Stage]:

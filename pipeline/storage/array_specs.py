@@ -111,6 +111,10 @@ COST_MATRIX = "cost_matrix"
 POINT_QUALITY = "_work/point_quality"
 """Bundle: rows (s,) of sampled points in internal order, and trustworthiness and continuity (s,) of each."""
 LOCAL_FACTORS = "local_factors"
+ROW_IDS = "ids"
+"""Folder of bundles, one for each block of rows: the bytes of all ids as text, and the end of each."""
+RESULTS = (*(spec.name for spec in ARRAYS), COST_MATRIX, LOCAL_FACTORS, ROW_IDS)
+"""What runs leave in a store beside intermediate results, records and the report."""
 
 
 @dataclass(frozen=True)

@@ -72,10 +72,12 @@ def test_leftovers_of_other_configs_are_deleted_at_the_end_of_a_run(tmp_path):
         "_done/make/other.00000.json",
         "_done/gone/step.00000.json",
         "weights/c/0",
+        "label/c/0",
+        "ids/00000.npz",
     )
     for name in (*kept, *left):
         store.objects.put(name, b"{}")
-    current_config.delete_leftovers(store, {fill.key}, ["weights"])
+    current_config.delete_leftovers(store, {fill.key})
     assert [name for name in left if store.objects.exists(name)] == []
     assert [name for name in kept if not store.objects.exists(name)] == []
     assert checkpoint.begun_steps(store) == {fill.key}

@@ -220,6 +220,13 @@ def test_a_bound_that_is_not_met_ends_with_exit_code_3_after_placing(tmp_path, p
     assert np.isfinite(Store(str(tmp_path / "job" / "run.zarr")).read_all("embedding")).all()
 
 
+def test_a_run_without_labels_keeps_none_of_an_earlier_run(tmp_path, points):
+    config = job(tmp_path / "job", points)
+    store = Store(lle("run", config)["store"])
+    lle("run", config, "--set", "input.labels=null", "--set", f"execution.block_points={N}")
+    assert not store.has_array("label")
+
+
 @pytest.mark.slow
 def test_a_run_of_all_rows_replaces_a_run_of_a_sample(tmp_path, points):
     config = job(tmp_path / "job", points)
