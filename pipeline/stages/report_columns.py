@@ -133,7 +133,7 @@ def _values_of_rows(
     store: Store, rows: Int64, points: Int64, values: npt.NDArray[np.generic], dtype: Float
 ) -> npt.NDArray[np.generic]:
     """(len(rows),) values of input rows: known at the input rows `points` and at rows equal to them, else NaN."""
-    of_input = np.full(store.array(array_specs.COMPONENT.name).shape[0], np.nan, dtype)
+    of_input = np.full(store.array(array_specs.COMPONENT.name).shape[0] + 1, np.nan, dtype)  # -1 reads the last entry
     of_input[points] = values
     if store.has_array(array_specs.REPRESENTATIVE.name):
         rows = store.gather(array_specs.REPRESENTATIVE.name, rows)

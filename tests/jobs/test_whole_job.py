@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.manifold import LocallyLinearEmbedding
 from sklearn.manifold._locally_linear import barycenter_weights
 
+from lle import open_run
 from lle.kernels.manifolds import sample
 from lle.storage.store import Store
 from tests.support.commands import lle, npy_config, write_config
@@ -120,7 +121,7 @@ def test_a_change_back_and_forth_gives_the_same_bytes(tmp_path):
 
 
 def test_duplicates_invalid_rows_and_components_are_in_input_order(tmp_path):
-    rng = np.random.default_rng(8)
+    rng = np.random.default_rng(10)
     roll = sample("swiss_roll", 0, 500, 5, 0.0, 0.0).points
     X = np.concatenate([roll, roll[:200] + 200.0, roll[100:150], roll[:1]])
     X = np.concatenate([X, np.full((3, 3), np.nan), roll[:20] - 900.0])
@@ -145,6 +146,8 @@ def test_duplicates_invalid_rows_and_components_are_in_input_order(tmp_path):
     assert (component[invalid] == -1).all()
     assert (component[754:] == 2).all()
     np.testing.assert_array_equal(np.isfinite(Y).all(axis=1), ~invalid)
+    errors = open_run(tmp_path / "run.zarr").columns()["reconstruction_error"]
+    np.testing.assert_array_equal(errors[np.argsort(order)].isna(), invalid)
     np.testing.assert_array_equal(Y[700:750], Y[100:150])
     np.testing.assert_array_equal(Y[750], Y[0])
     assert "n_components_weak" in [finding["measure"] for finding in metrics["findings"]]
