@@ -312,7 +312,7 @@ def load_run(store: Store) -> ServedRun:
     if damaged := [key for key, record in recorded_steps(store).items() if not record.fingerprint]:
         raise DamagedStore(f"{store.url}: the record of {damaged[0]} is damaged; run the job again to restore it")
     n_input = store.array(array_specs.EMBEDDING.name).shape[0]
-    rows = rows_with_place(store, np.arange(n_input))
+    rows = rows_with_place(store, np.arange(n_input), np.float32)
     n_of_input = int(COLUMN_MEMORY * available_memory() / (16 * max(1, len(rows))))
     columns = [_compact(column) for column in page_columns(store, rows, np.float32, n_of_input)]
     ids = stored_ids(store)

@@ -50,13 +50,13 @@ def _own_label(attributes: Json) -> str | None:
     return None if name is None else str(name)
 
 
-def rows_with_place(store: Store, rows: Int64) -> Int64:
-    """Those of the given input rows (ascending) that the explorer shows.
+def rows_with_place(store: Store, rows: Int64, dtype: Float = np.float64) -> Int64:
+    """Those of the given input rows (ascending) that the explorer shows, with coordinates of this dtype.
 
     Beside several components that is without placed rows (-2): the store does not record whose coordinates they have.
     """
     component = store.gather(array_specs.COMPONENT.name, rows)
-    is_shown = np.isfinite(_coordinates(store, rows, np.float32)).all(axis=1)
+    is_shown = np.isfinite(_coordinates(store, rows, dtype)).all(axis=1)
     if component.max(initial=-1) > 0:
         is_shown &= component >= 0
     return np.asarray(rows[is_shown])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from lle.stages import write_report
+from lle.stages.report_columns import rows_with_place
 from lle.storage import array_specs
 from lle.storage.array_specs import PlannedArray
 from lle.storage.store import Store
@@ -18,6 +19,18 @@ def test_pictures_of_more_rows_show_an_even_sample(tmp_path, monkeypatch, all_ro
     store.create(PlannedArray(array_specs.EMBEDDING, (100, 2), "float64", 50))
     rows = write_report._shown_rows(store, 7)
     assert len(np.unique(rows * n_shown // 100)) == n_shown == len(rows)
+
+
+def test_the_page_shows_rows_far_beyond_single_precision(tmp_path):
+    store = Store(str(tmp_path / "run.zarr"))
+    store.create_group({})
+    for spec, values in (
+        (array_specs.EMBEDDING, np.array([[1e60, 0.0], [np.nan, 0.0]])),
+        (array_specs.COMPONENT, [0, -1]),
+    ):
+        store.create(PlannedArray(spec, np.shape(values), spec.dtype, 2))
+        store.write(spec.name, 0, np.array(values, spec.dtype))
+    assert rows_with_place(store, np.arange(2)).tolist() == [0]
 
 
 def test_memory_does_not_grow_with_the_rows_of_pictures():
