@@ -120,7 +120,7 @@ def _samples(
     now, published, is_readable = time.time(), None, False
     with contextlib.suppress(LleError):  # the run reports an unreadable version
         published, is_readable = read_published(), True
-    earlier = [] if code == 0 and is_readable else _earlier_samples(path)
+    earlier = [] if code == 0 and is_readable else _earlier_samples(path, store)
     yield "lle_run_success", {}, code == 0
     yield "lle_run_exit_code", {}, code
     yield "lle_run_timestamp_seconds", {}, now
@@ -128,7 +128,7 @@ def _samples(
     yield "lle_run_seconds", {}, now - started
     version: list[Sample] = []
     if not is_readable:
-        version = [row for row in earlier if row[0].startswith("lle_published") and row[1].get("store") == store]
+        version = [row for row in earlier if row[0].startswith("lle_published")]
     elif published is not None:
         when = datetime.fromisoformat(published.when).timestamp()
         version = [("lle_published", {"version": published.version}, 1), ("lle_published_timestamp_seconds", {}, when)]
@@ -162,13 +162,14 @@ def _of_result(metrics: Metrics, result: RunResult) -> Iterator[Sample]:
         yield "lle_stage_peak_bytes", {"stage": stage}, peak
 
 
-def _earlier_samples(path: str) -> list[Sample]:
-    """The samples of the existing file; empty if it cannot be read."""
+def _earlier_samples(path: str, store: str) -> list[Sample]:
+    """The samples of the existing file about this store; empty if it cannot be read."""
     from prometheus_client.parser import text_string_to_metric_families
 
     with contextlib.suppress(OSError, ValueError):
         families = text_string_to_metric_families(Path(path).read_text(encoding="utf-8"))
-        return [(sample.name, sample.labels, sample.value) for family in families for sample in family.samples]
+        samples = [(sample.name, sample.labels, sample.value) for family in families for sample in family.samples]
+        return [sample for sample in samples if sample[1].get("store") == store]
     return []
 
 

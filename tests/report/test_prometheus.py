@@ -88,6 +88,13 @@ class TestFile:
         assert report(path, error=error)[LAST_SUCCESS,] == before[LAST_SUCCESS,]
         assert ("lle_rows", "input") not in after
 
+    def test_a_failure_with_another_store_has_no_time_of_a_success(self, tmp_path):
+        path = tmp_path / "lle.prom"
+        report(path, result_of(METRICS))
+        with pytest.raises(LleError), reported(str(path), "runs/other.zarr"):
+            raise LleError("a")
+        assert (LAST_SUCCESS,) not in read(path)
+
     def test_missed_bound_shows_the_value_that_was_reached(self, tmp_path):
         missed = BoundsNotMet("the recall is too low")
         missed.result = result_of(METRICS, {"ingest": 3})
