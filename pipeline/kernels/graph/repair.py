@@ -80,18 +80,13 @@ def repair_graph(lists: Lists, graph: CondensedGraph, component: Int32, reverse:
             at all, also no bridge (the graph of Roweis & Saul).
         is_large: (components,) mask; the others get no bridges, and with None no reverse neighbours.
     """
-    n_before = len(graph.closed)
-    components = component[graph.lowest[graph.closed]]
-    sizes = np.bincount(component, minlength=len(is_large))
-    is_small = _small_classes(graph, component, sizes)[graph.closed]
-    needs_repair = (is_small & is_large[components]).any() or (np.bincount(components) > 1)[is_large].any()
-    if reverse == 0 or (reverse is None and not needs_repair):
+    n_before, sizes = len(graph.closed), np.bincount(component, minlength=len(is_large))
+    if reverse == 0:
         return _as_repair(lists, graph, component, NO_EDGES, NO_EDGES, n_before)
     if reverse is None:
         reverses = _open_small_classes(lists, graph, component, sizes, is_large)
     else:
-        is_target = np.ones(len(component), np.bool_)
-        is_small = _small_classes(graph, component, sizes)
+        is_target, is_small = np.ones(len(component), np.bool_), _small_classes(graph, component, sizes)
         reverses = _reverse_neighbors(lists, is_target, graph.node, is_small, reverse)
         graph.add(reverses.rows, reverses.neighbors)
     bridges = _bridges(lists, graph, component, is_large)
