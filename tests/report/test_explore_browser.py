@@ -457,6 +457,10 @@ def test_pan_and_zoom_move_the_picture_and_draw_a_new_one(page):
     )
     assert all(drawn == pytest.approx(right, abs=0.5) for drawn, right in ticks)
     assert len(ticks) >= 2
+    page.evaluate("explorer.zoom(1e11)")
+    wait_for(page, "explorer.drawing === null")
+    texts = page.locator("#x-ticks span").all_text_contents()
+    assert len(set(texts)) == len(texts) >= 2
 
 
 def test_names_in_the_picture_are_at_their_classes(page):

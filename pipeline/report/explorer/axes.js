@@ -8,8 +8,9 @@ function roundTicks(low, high) {
   const digits = Math.max(0, -Math.floor(Math.log10(step)));
   const first = Math.ceil(low / step);
   const n = Math.floor(high / step) - first + 1;
-  return Array.from({length: Math.max(0, Math.min(n, 20))}, (_, i) => ({value: (first + i) * step,
-    text: ((first + i) * step).toFixed(Math.min(digits, 10))}));
+  const shown = (value) => (digits > 10 ? String(Number(value.toPrecision(14))) : value.toFixed(digits));
+  return Array.from({length: Math.max(0, Math.min(n, 20))}, (_, i) => (first + i) * step)
+    .map((value) => ({value, text: shown(value)}));
 }
 
 /** Draw the ticks of one axis into its element; a scale of null leaves it empty. */
