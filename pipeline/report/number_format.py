@@ -49,15 +49,15 @@ def beside(value: float, digits: int, *bounds: float) -> str:
 def percent(value: object) -> str:
     """A share as percent; only exact values become 0 % or 100 %.
 
-    >>> percent(0.99996), percent(1.0), percent(0.123)
-    ('> 99.95 %', '100 %', '12.3 %')
+    >>> percent(0.99996), percent(1.0), percent(0.123), percent(1999 / 2000)
+    ('> 99.95 %', '100 %', '12.3 %', '99.95 %')
     """
     if not is_known(value):
         return NOT_MEASURED
     if 0.0 < value < 0.00005:
         return "< 0.005 %"
-    if 0.9995 < value < 1.0:
-        return "> 99.95 %"
+    if 0.9995 <= value < 1.0:
+        return "> " * (value > 0.9995) + "99.95 %"
     return f"{100.0 * value:.{2 if value < 0.01 else 3}g} %"
 
 

@@ -543,6 +543,7 @@ def test_text_in_a_path_is_not_read_as_a_setting() -> None:
         (number_format.percent(1e-7), "< 0.005 %"),
         (number_format.percent(0.0123), "1.23 %"),
         (number_format.percent(0.99999), "> 99.95 %"),
+        (number_format.percent(1999 / 2000), "99.95 %"),
         (number_format.percent(1.0), "100 %"),
         (number_format.size(0), "0 B"),
         (number_format.size(1023), "1023 B"),
