@@ -286,6 +286,14 @@ def test_dates_whole_numbers_and_the_picture_file(show, tmp_path):
     assert (np.ptp(middle, axis=1) > 60).sum() > 300  # points in colours
 
 
+def test_dates_beyond_those_of_the_browser_are_seconds(show):
+    far = Column("far", "far", np.where(np.arange(N) % 2, 1.7e15, 1.7e12), kind="date")
+    page = show(points()[0], far)
+    go_to(page, 95)
+    assert page.locator("#point dd").all_inner_texts()[2:] == ["1700000000000000 s"]
+    assert page.locator("#legend .ends span").first.inner_text() == "+055840-11-08"
+
+
 @pytest.mark.parametrize("name", ["a long answer of a questionnaire, with all of its words, and a remark", "x" * 70])
 def test_long_classes_do_not_overlap_in_the_legend(show, name):
     kind = Column("kind", "kind", np.arange(N) % 8, [f"{i}: {name}" for i in range(8)])

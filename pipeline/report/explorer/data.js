@@ -80,8 +80,10 @@ function placeIn(numbers, wanted) {
 
 /** The UTC date of seconds since 1970, and the time if `withTime` and unless it is midnight. */
 function dateText(seconds, withTime) {
-  const text = new Date(1000 * seconds).toISOString();
-  return withTime ? text.slice(0, 19).replace("T", " ").replace(" 00:00:00", "") : text.slice(0, 10);
+  const date = new Date(1000 * seconds);
+  if (Number.isNaN(date.getTime())) return `${seconds} s`;  // more than 270,000 years from 1970
+  const [day, time] = date.toISOString().split("T");
+  return withTime && !time.startsWith("00:00:00") ? `${day} ${time.slice(0, 8)}` : day;
 }
 
 /** A value as text; "" where unknown. */
