@@ -306,11 +306,10 @@ def _run_stages(config: Config, layout: Layout, run: StageRun, is_whole: bool) -
             rest, _ = planned({key: stages[key] for key in stages if key != "ingest"}, layout)
             run.progress.time_left.expect(foreseen(config, rest)[1])
     run.store.objects.delete_objects(run.retry)  # only after the report, which shows the residuals of these blocks
-    if lost := lost_rows(Metrics.read(run.store.metrics() or {}), config.output.min_rows):
-        run.unmet = "\n".join(filter(None, [run.unmet, lost]))
+    lost = lost_rows(Metrics.read(run.store.metrics() or {}), config.output.min_rows)
     current_config.delete_leftovers(run.store, run.finished_steps)
     current_config.end_run(run.store)
-    return run.unmet
+    return "\n".join(filter(None, [run.unmet, lost]))
 
 
 def lost_rows(metrics: Metrics, min_rows: float) -> str:
