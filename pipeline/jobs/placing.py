@@ -46,10 +46,11 @@ def state_of(run: Store) -> Json:
 
 
 def layout_of_placing(job: embed_new.Job, source: Source, execution: Execution, block: int | None = None) -> Layout:
-    """Sizes of the placing, with blocks that fit the workers; `block` is the block size of an earlier run."""
+    """Sizes of the placing, with blocks that fit the workers; `block`, of an earlier run, is kept for auto."""
     fitted = job.fit.layout
     row = max(source.n_features * source.dtype.itemsize, fitted.row_bytes)
-    size = block or plan_sizes.block_points(execution.block_points, source.n_rows, row)
+    requested = execution.block_points
+    size = block if block and requested == "auto" else plan_sizes.block_points(requested, source.n_rows, row)
     layout = replace(fitted, n_input=source.n_rows, n_features_input=source.n_features, block_points=size)
     if execution.block_points != "auto":
         return layout

@@ -16,7 +16,7 @@ from lle.jobs import fit_and_place
 from lle.stages import embed_new
 from lle.stages.assemble_cost import CONTRIBUTIONS
 from lle.stages.order_points import SORTED
-from lle.storage.store import Store, fitted_store
+from lle.storage.store import Store, block_of, fitted_store
 from tests.support.commands import FEW, lle, refused, write_config
 from tests.support.points import swiss_roll
 
@@ -220,11 +220,12 @@ def test_a_bound_that_is_not_met_ends_with_exit_code_3_after_placing(tmp_path, p
     assert np.isfinite(Store(str(tmp_path / "job" / "run.zarr")).read_all("embedding")).all()
 
 
-def test_a_run_without_labels_keeps_none_of_an_earlier_run(tmp_path, points):
+def test_a_run_without_labels_and_with_other_blocks_keeps_none_of_an_earlier_run(tmp_path, points):
     config = job(tmp_path / "job", points)
     store = Store(lle("run", config)["store"])
     lle("run", config, "--set", "input.labels=null", "--set", f"execution.block_points={N}")
     assert not store.has_array("label")
+    assert block_of(store.array("embedding")) == N
 
 
 @pytest.mark.slow
