@@ -127,7 +127,7 @@ def _undamaged(
         errors = damage.damage_of_step(source_store, record, reports)
     except StoreError:
         return None
-    blocks = {damage.block_of_damage(record, error.array, error.chunk) for error in errors}
+    blocks = {damage.block_of_damage(record, error.array, error.chunk, reports) for error in errors}
     undamaged = {block: report for block, report in reports.items() if block not in blocks}
     is_useless = bool(record.freed) and len(undamaged) < step.n_blocks
     return None if None in blocks or is_useless else (source_store, record, undamaged)
@@ -320,7 +320,8 @@ def invalidate(store: Store, array: str, chunk: str) -> str:
     for key, record in recorded_steps(store).items():
         if not damage.wrote(record, array):
             continue
-        if (block := damage.block_of_damage(record, array, chunk)) is not None:
+        reports = finished_blocks(store, key, record.fingerprint)
+        if (block := damage.block_of_damage(record, array, chunk, reports)) is not None:
             store.objects.delete_objects([marker_name(key, block)])
             return f"block {block} of {key}"
         delete_markers(store, key)

@@ -54,12 +54,14 @@ def damage_of_step(store: Store, record: StepRecord, reports: BlockReports) -> l
         return damaged + list(filter(None, pool.map(_error_of, _readings(store, record, reports))))
 
 
-def block_of_damage(record: StepRecord, array: str, chunk: str) -> int | None:
+def block_of_damage(record: StepRecord, array: str, chunk: str, reports: BlockReports) -> int | None:
     """The block of a step that wrote a chunk or bundle; None if one task wrote it for all blocks.
 
-    The last number in a bundle's name is the block that wrote it. For blocks of sparse rows it is the first number,
-    before the name of the part.
+    It is the block whose report lists the bundle. Else the last number in the bundle's name is the block. For blocks of
+    sparse rows it is the first number, before the name of the part.
     """
+    if record.n_blocks > 1 and (listing := [n for n, report in reports.items() if array in report.bundles]):
+        return listing[0]
     numbers = [part for part in _path_in_bundle(record, array) or [] if part.isdigit()][-1:]
     is_chunk = array in record.arrays and chunk.isdigit()
     block = int([chunk, *numbers][-1]) if is_chunk or numbers else None

@@ -32,7 +32,7 @@ from lle.stages import solve_embedding
 from lle.storage import array_specs
 from lle.storage.blocks import Blocks
 from lle.storage.store import Store
-from tests.support.commands import lle, npy_config, roll_store, write_config
+from tests.support.commands import lle, npy_config, refused, roll_store, write_config
 from tests.support.points import swiss_roll
 from tests.support.sampled_factors import roll_factor
 from tests.support.stored import flip
@@ -90,6 +90,19 @@ def test_components_solved_together_have_the_same_bytes(tmp_path, monkeypatch, m
         store = Store(str(folder / "run.zarr"))
         results[together] = [*(store.read_all(name).tobytes() for name in ("embedding", "component")), solved]
     assert results[1] == results[300] == results[10_000]
+
+
+def test_damage_of_a_component_is_found_in_the_task_that_solved_it(tmp_path, monkeypatch):
+    """Its number is not that of the task: tasks 0 to 2 solve the components 0, 1 and 2 to 4."""
+    monkeypatch.setattr(solve_embedding, "POINTS_TOGETHER", 300)
+    rng = np.random.default_rng(5)
+    config = npy_config(tmp_path, np.concatenate([swiss_roll(n, rng) + 500.0 * n for n in (400, 350, 90, 80, 70)]))
+    store = Store(lle("run", config)["store"])
+    store.objects.delete("_work/eigen/00003.npz")
+    message = refused(1, "verify", store.url)
+    assert "marked as not done: block 2 of solve_embedding.solve" in message
+    assert lle("run", config)["blocks_computed"]["solve_embedding"] == 1
+    assert lle("verify", store.url)["damaged"] == 0
 
 
 @pytest.mark.slow
