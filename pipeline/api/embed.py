@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+ARGUMENT_OF_FILE = {"path": "X", "labels": "labels", "id": "id"}
+"""Keys of an input section of ``input_section`` that name a file, and what messages call it."""
+
+
 class EmbeddingWarning(UserWarning):
     """Coordinates are missing or not accurate; the message names the parameter that cures it.
 
@@ -240,7 +244,8 @@ def finished_run(
     """
     for name, value in library_environment().items():
         os.environ.setdefault(name, value)
-    with python_errors(spelled), tempfile.TemporaryDirectory(prefix="lle-") as folder, memory_root() as url:
+    files = dict[str, str]()
+    with python_errors(spelled, files), tempfile.TemporaryDirectory(prefix="lle-") as folder, memory_root() as url:
         is_kept = "store" in sections.get("output", {})
         label, id_name = _name_of(labels), _name_of(ids)
         attributes: Json = {"names": {"label": label, "id": id_name}}
@@ -255,11 +260,14 @@ def finished_run(
             config = _complete_config(X, sections, Path(folder), labels, names, ids if is_kept else None)
             if not is_kept and fits_memory(config):
                 config = config.model_copy(update={"output": config.output.model_copy(update={"store": url})})
+            if type(X) is not dict:
+                section = config.input.model_dump()
+                files |= {section[key]: name for key, name in ARGUMENT_OF_FILE.items() if section.get(key)}
             try:
                 result = run(config, fresh=False, progress=progress, attributes=attributes)
                 break
-            except InputError:  # another run that ended while this one waited for the lock may have removed its array
-                if type(X) is dict or os.path.exists(getattr(config.input, "path", folder)):
+            except InputError:  # another run that ended while this one waited for the lock may have removed the files
+                if all(map(os.path.exists, files)):
                     raise
         _remove_old_inputs(config)
         yield Store(result.store), result
@@ -324,7 +332,7 @@ def _remove_old_inputs(config: Config) -> None:
     with contextlib.suppress(StoreError), RunLock(root.store):
         stores = [root.store] if config.output.keep is None else [root.open(version) for version in root.ids()]
         inputs = [store.attributes()["config"]["input"] for store in stores if store.objects.exists("zarr.json")]
-        in_use = {str(section.get(key)) for section in inputs for key in ("path", "labels", "id")}
+        in_use = {str(section.get(key)) for section in inputs for key in ARGUMENT_OF_FILE}
         for path in _place(root.store).glob("*-*.npy"):
             if str(path) not in in_use:
                 path.unlink(missing_ok=True)

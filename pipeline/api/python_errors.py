@@ -3,10 +3,10 @@
 import contextlib
 import functools
 import inspect
-import re
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeVar, cast
 
 from ..core.errors import InputError, Interrupted, LleError, Setting, StoreHeld
@@ -16,15 +16,15 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 PACKAGES = (__name__.partition(".")[0], "sklearn", "joblib")
 
-ARRAY_FILE = re.compile(r"(?<![^\s'])/[^:;\n]*?/(?:input|(labels|id))-[0-9a-f]{32}\.npy")
-"""A file that ``array_input`` wrote, in a folder whose name may hold spaces. Messages name X or labels instead."""
-
 
 @contextlib.contextmanager
-def python_errors(spelled: Callable[[Setting], str] = as_argument) -> Iterator[None]:
+def python_errors(
+    spelled: Callable[[Setting], str] = as_argument, files: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[None]:
     """Raise errors of the config and the input as ValueError, as scikit-learn does, with the same message.
 
-    Messages about rows name parameters instead of config keys, with settings as `spelled`.
+    Messages about rows name parameters instead of config keys, with settings as `spelled`, and arguments instead of the
+    `files` that hold them; the caller may add files later.
     """
     try:
         yield
@@ -37,7 +37,9 @@ def python_errors(spelled: Callable[[Setting], str] = as_argument) -> Iterator[N
                 f"which {FIT} stands for a digest of parameters and data."
             )
         if error.exit_code == 2:
-            message = ARRAY_FILE.sub(lambda file: file[1] or "X", str(error))
+            message = str(error)
+            for path, argument in files.items():
+                message = message.replace(path, argument)
             if isinstance(error, InputError):
                 for setting in error.settings:
                     message = message.replace(str(setting), spelled(setting))

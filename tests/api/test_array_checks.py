@@ -170,7 +170,7 @@ def test_sums_that_overflow_are_no_missing_values(tmp_path):
     with pytest.raises(
         ValueError, match=r"squares overflow \(rows 0, 1, counted from 0; the first is row 0 of X\)"
     ) as error:
-        embed(rows, store=tmp_path / "my runs" / "x.zarr", **QUICK)
+        embed(rows, store=tmp_path / "my runs: a;b" / "x.zarr", **QUICK)
     assert "set preprocess={'invalid': 'drop'} to leave them out" in str(error.value)
     with pytest.raises(ValueError, match=r"set config=.* to leave them out"):
         LocallyLinearEmbedding(config=QUICK).fit(rows)
