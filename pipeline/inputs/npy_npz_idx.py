@@ -112,12 +112,15 @@ def read_npy_header(handle: IO[bytes], where: str) -> Layout:
 
 
 def npz_shapes(path: str) -> dict[str, tuple[int, ...]]:
-    """The shape of each array of the first archive by its key. Raises InputError."""
+    """The shapes of the arrays of the first archive by their keys, as `_shapes`. Raises InputError."""
     return _shapes(find_files(path, "path")[0])
 
 
 def _shapes(stamp: Stamp) -> dict[str, tuple[int, ...]]:
-    return {key: layout.shape for key, (_, layout) in _npz_layouts(stamp, None).items()}
+    """Without arrays of Python objects, which cannot be read, unless there are no others."""
+    layouts = {key: layout for key, (_, layout) in _npz_layouts(stamp, None).items()}
+    readable = {key: layout for key, layout in layouts.items() if not layout.dtype.hasobject}
+    return {key: layout.shape for key, layout in (readable or layouts).items()}
 
 
 @lru_cache(maxsize=CACHED_HEADERS)

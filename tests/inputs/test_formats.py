@@ -299,7 +299,7 @@ class TestSynthetic:
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_npz_of_other_zip_tools_is_read(tmp_path, data, compression):
     np.save(tmp_path / "x.npy", data[0])
-    np.save(tmp_path / "names.npy", np.array(["a", "b"], object))
+    np.save(tmp_path / "names.npy", np.array([["a", "b"]], object))
     with zipfile.ZipFile(tmp_path / "x.npz", "w", compression) as archive:
         archive.writestr("notes.txt", "hello")
         archive.write(tmp_path / "names.npy", "names.npy")  # objects, which are not read
