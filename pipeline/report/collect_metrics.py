@@ -73,6 +73,7 @@ def with_placed_rows(fit: Metrics, placing: Metrics, n_input: int, reports: Repo
         invalid, far, mixed = (_total(reports, "transform.embed", key) for key in ("invalid", "far", "mixed"))
         n_placed = n_input - fit.n_input - (invalid - (fit.invalid_dropped or 0))
         changes |= {"invalid_dropped": invalid, "dropped": {"invalid": invalid} if invalid else {}}
+        changes["invalid_by_column"] = None  # that of the fit counts rows of the sample
         changes["rows_placed"] = n_placed + (fit.rows_placed or 0)
         sample |= {"rows_placed": n_placed, "far": far, "mixed": mixed, "max_ratio": blocks[0].report["limit"]}
     return replace(fit, n_input=n_input, version=placing.version, fit_sample=sample, **changes)

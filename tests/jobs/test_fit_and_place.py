@@ -87,7 +87,10 @@ def test_share_of_rows_with_coordinates_is_that_of_all_rows(tmp_path, points):
     config = job(tmp_path, np.where(is_sampled[:, None], points, np.nan), **settings)
     assert f"only {SAMPLE} of {N:,} rows have coordinates" in refused(3, "run", config)
     half = is_sampled & (np.cumsum(is_sampled) % 2 == 0)
-    lle("run", job(tmp_path, np.where(half[:, None], np.nan, points), **settings))
+    config = job(tmp_path, np.where(half[:, None], np.nan, points), **settings)
+    lle("run", config)
+    message = refused(3, "run", config, "--set", "output.min_rows=0.9")
+    assert f"{half.sum()} are rows with NaN or infinity;" in message  # without the entries of columns of the sample
 
 
 def test_metrics_and_report_are_about_all_rows(placed, points):
