@@ -36,8 +36,8 @@ from ..storage.blocks import Blocks
 from ..storage.store import Store
 
 POINTS_TOGETHER = 10_000
-"""Components with fewer points are solved together, about so many points in a task. A task of one component of a few
-points spends most of its time on reading."""
+"""Components with fewer points are solved together, in tasks of less than twice as many points. A task of one small
+component spends most of its time on reading."""
 
 PIECE_SECONDS = 0.008
 """Of a small component, beside its share of the solve."""
@@ -56,7 +56,8 @@ def steps(config: Config, layout: Layout) -> Steps:
         yield from _write_steps(config, layout, 1, "scores", n_pairs)
         return layout
     choose = task(choose_components, components=config.graph.components, n_large=layout.n_large, least=m + 2)
-    expected = ChosenComponents(layout.n_large, layout.n_components, list(range(layout.n_large)))
+    n_tasks = min(layout.n_large, (n - 1) // POINTS_TOGETHER + 1)
+    expected = ChosenComponents(layout.n_large, layout.n_components, list(range(n_tasks)))
     [chosen] = yield from Step(
         "solve_embedding.choose", choose, 1, 12 * n, version=2, expected=lambda b: expected, runs_on=WHOLE_DATA
     )

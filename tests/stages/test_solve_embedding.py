@@ -78,16 +78,18 @@ def test_components_solved_together_have_the_same_bytes(tmp_path, monkeypatch, m
     rng = np.random.default_rng(5)
     parts = [swiss_roll(n, rng) + 500.0 * i for i, n in enumerate((260, 500, 120, 500, 90))]
     points, results = np.concatenate(parts)[rng.permutation(1470)], {}
-    for together, n_blocks in ((1, 5), (300, 4), (10_000, 1)):
+    for together, n_blocks, planned in ((1, 5, 5), (300, 4, 5), (10_000, 1, 1)):
         monkeypatch.setattr(solve_embedding, "POINTS_TOGETHER", together)
         (folder := tmp_path / str(together)).mkdir()
-        result = lle(
-            "run", npy_config(folder, points), "--set", f"method={method}", "--set", "execution.block_points=256"
-        )
+        arguments = npy_config(folder, points), "--set", f"method={method}", "--set", "execution.block_points=256"
+        result = lle("run", *arguments)
         assert result["blocks_computed"]["solve_embedding"] == n_blocks + 2
         assert result["metrics"]["component_points"] == [500, 500, 260, 120, 90]
         solved = [result["metrics"][key] for key in ("eigenvalues", "coordinates", "participation")]
         store = Store(str(folder / "run.zarr"))
+        plan = lle("plan", *arguments, "--set", "weights.reg=1e-2")["steps"]  # ltsa has no reg, so its tasks are known
+        tasks = [step["tasks"] for step in plan if (step["stage"], step["step"]) == ("solve_embedding", "solve")]
+        assert tasks == [planned if method == "lle" else n_blocks]
         results[together] = [*(store.read_all(name).tobytes() for name in ("embedding", "component")), solved]
     assert results[1] == results[300] == results[10_000]
 
