@@ -107,8 +107,8 @@ def multigrid_size(
 ) -> tuple[int, int, int, int]:
     """(columns of a block, of the basis, bytes of everything, most cycles of a solve) of block Davidson with multigrid.
 
-    Of the memory that is left, three blocks of the basis come first, then ENOUGH_CYCLES, further blocks, more cycles.
-    The blocks are narrow if five wide ones would leave memory for fewer than ENOUGH_CYCLES.
+    Of the memory that is left, five wide or three narrow blocks of the basis come first, then ENOUGH_CYCLES, further
+    blocks, more cycles. The blocks are narrow if wide ones would leave memory for fewer than ENOUGH_CYCLES.
 
     The hierarchy is that of A, or of M with ``normal_entries`` entries. If its bytes are 0, they are estimated, and the
     setup counts.
