@@ -237,6 +237,8 @@ def test_process_that_another_program_always_kills_is_an_error_that_a_retry_may_
 def test_killed_iteration_continues_with_the_same_bytes(solved, monkeypatch, steps):
     monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.3)  # more steps
     monkeypatch.setattr(multigrid_inverse, "LOCALISED", np.inf)
+    monkeypatch.setattr(multigrid_inverse, "ACCURATE", np.inf)
+    monkeypatch.setattr(multigrid_inverse, "MOST_SOLVES", 1)
     expected_report, expected = solve(solved, "multigrid", tol=1e-13)
     saved_steps = []
 

@@ -12,6 +12,8 @@ from .pardiso import FactorizationError
 
 DEPENDENT = 1e-12
 """Squared length below which a combination of unit columns counts as rounding errors."""
+RANK = 1e-6
+"""Singular values below this share of the largest are those of dependent columns, which are zeros in the basis."""
 LONG, MOST_PASSES = 1e-4, 2
 """One pass is enough if no combination of the columns lies nearly in the space: the squared length of its part outside
 is at least this share of its own. The rounding errors of this part are then at most 100 times those of the vectors."""
@@ -43,6 +45,20 @@ class BlockGmres:
     def reduction(self) -> float:
         """The largest ratio ||b - B x|| / ||b|| of the columns."""
         return float((np.linalg.norm(self._residuals, axis=0) / self._lengths).max())
+
+    def smallest(self) -> float:
+        """The smallest singular value of B on the space, without those of dependent columns."""
+        matrix = self._hessenberg[: len(self._residuals), : len(self._coefficients)]
+        [values] = self._operations.agreed(np.linalg.svd(matrix, compute_uv=False))
+        return float(values[values > RANK * values[0]].min(initial=values[0]))
+
+    def error(self) -> float:
+        """A bound on the errors of the columns of x, relative to their lengths: ||b - B x|| / (sigma ||x||).
+
+        sigma is ``smallest``, which is near the smallest singular value of B.
+        """
+        lengths = self.smallest() * np.linalg.norm(self._coefficients, axis=0)
+        return float((np.linalg.norm(self._residuals, axis=0) / np.maximum(lengths, TINY)).max())
 
     def add(self, image: Floats) -> None:
         """Add B ``last`` (n, m), which is overwritten."""

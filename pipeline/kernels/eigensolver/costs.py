@@ -43,7 +43,7 @@ entries of A: fewer on surfaces, two to three times in three dimensions, three t
 to 30 bytes, and its setup up to 65."""
 SETUP_SHARE = 1.8
 """Largest memory of the setup on A, relative to its hierarchy: 1.6 on surfaces, 1.8 in three dimensions, 1.2 in 14."""
-VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 3 * 8, 16 * 8
+VECTOR_BYTES, NORMAL_VECTOR_BYTES = 11 * 4 + 3 * 8, 16 * 8
 """Bytes for a point and a column of a block while multigrid on A, or on M, solves with FEW_CYCLES cycles. Each further
 cycle keeps a block."""
 SHARED_BLOCKS, SHARED_CYCLES, TYPICAL_FILL, LEAST_FILL = 5, 12, 1.25, 0.3

@@ -113,7 +113,7 @@ def multigrid(problem: Problem, on_m: bool = False) -> Outcome:
         ):
             limit = problem.time_limit.seconds
             raise LongIteration(f"{name} with a {text} would take longer than a factorization of {limit:,.0f} s")
-        inverse.prepare(cycles, width)
+        inverse.prepare(cycles)
         cycle_seconds = costs.cycle_seconds(entries, width, n_threads)
         return _by_davidson(
             inverse.apply,

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...core.arrays import Float32, Float64, Floats
+from ...core.arrays import Float64, Floats
 from .block_gmres import BlockGmres
 from .costs import MOST_CYCLES
 from .device import Device, Operations
@@ -31,13 +31,11 @@ that the next solve would make, if corrections go on to fall as between the last
 must halve the corrections. One above DIVERGED ends the solves. They end with one above FAR_ERROR if the spectrum of
 A lies on both sides of zero, or if groups of points have nearly all their weights among themselves: the shares of these
 groups in the left null vector are then nearly undetermined."""
-ROUGH, PROBE_COLUMNS = 0.05, 8
-"""If a second solve with A, for the residual of the first in float64, changes solutions for random right-hand sides by
-more than this share, each solve with A is repeated so. On large surfaces the lowest singular value of A is near the
-rounding errors of float32: a roll of 300,000 points has the share 0.06, and then takes fewer steps of block Davidson.
-Other shares: rolls of 100,000 and 2,000,000 points 0.007 and 0.18, cubes of three dimensions with 100,000 and
-1,000,000 points 0.02 and 0.03, delay vectors of speech 0.005, or 0.02 with one column, because the Krylov space of a
-column is smaller."""
+ACCURATE, ROUGH, MOST_SOLVES = 0.1, 0.3, 4
+"""Block GMRES also goes on until the bound on the errors, relative to the columns of x, is at most ACCURATE. Then the
+bound is computed with the residual in float64. If it is above ROUGH, the residual is solved for, MOST_SOLVES times in
+all. Singular values of A below the rounding errors of float32 need this: an eigensolve of a long strip (400,000 points,
+9,500 neighbours long) took more than 25 steps with one solve, and takes 4."""
 LEFT_CYCLES = 64
 """Most cycles of a solve for the left null vector. They need less memory than a block of four columns and a basis of
 three blocks, which are made later. On 100,000 points of a cube of five dimensions (reg 1e-3) the corrections do not
@@ -52,6 +50,7 @@ class _Solver(AbstractContextManager["_Solver"]):
 
     def __init__(
         self,
+        exact: Matrix,
         matrix: Matrix,
         known: Float64,
         n_threads: int,
@@ -60,7 +59,11 @@ class _Solver(AbstractContextManager["_Solver"]):
         symmetric: bool,
         fits: Callable[[float], bool] = lambda fill: True,
     ) -> None:
-        """Set up the hierarchy of B with near-null vectors ``known``, see ``Hierarchy``; solves run on the device."""
+        """Set up the hierarchy of B with near-null vectors ``known``, see ``Hierarchy``; solves run on the device.
+
+        ``exact`` is B in float64, ``matrix`` in the type of the cycles.
+        """
+        self._exact, self._dtype = exact, matrix.dtype
         self._rows, self._most_cycles, self.n_cycles = rows_of(matrix), MOST_CYCLES, 0
         self._threads = SharedThreads(n_threads, self._rows) if isinstance(matrix, SharedMatrix) else Threads(n_threads)
         self._operations: Operations = self._threads if device is None else device
@@ -73,15 +76,38 @@ class _Solver(AbstractContextManager["_Solver"]):
         """Bytes of the hierarchy."""
         return self.hierarchy.n_bytes
 
-    def prepare(self, most_cycles: int = MOST_CYCLES, width: int = PROBE_COLUMNS) -> None:
-        """Called before ``apply`` with the largest number of cycles of a solve, at least 4, and the width of blocks."""
+    def prepare(self, most_cycles: int = MOST_CYCLES) -> None:
+        """Called before ``apply`` with the largest number of cycles of a solve, at least 4."""
         self._most_cycles = most_cycles
 
     def __exit__(self, *exception: object) -> None:
         self._threads.__exit__(*exception)
 
-    def _solve(self, rhs: Floats, *, transposed: bool) -> Floats:
+    def _solve(self, rhs: Float64, *, transposed: bool) -> Float64:
         """B x = rhs (n, b), or B' x = rhs, by block GMRES for C B x = C rhs, where C is one V-cycle. Overwrites rhs.
+
+        Residuals are computed in float64. See ``ROUGH``.
+        """
+        matrix, solution = self._exact.T if transposed else self._exact, None
+        start, lengths = self._cycle(rhs, transposed=transposed)
+        for _ in range(MOST_SOLVES):
+            gmres = BlockGmres(self._operations.place(start), self._operations, self._most_cycles - 2)
+            del start  # blocks of vectors need most of the memory
+            self._iterate(gmres, transposed=transposed)
+            step, smallest = self._operations.fetch(gmres.solution()) * lengths, gmres.smallest()
+            del gmres
+            solution = step if solution is None else np.add(solution, step, out=solution)
+            rhs -= multiply(matrix, step)
+            del step
+            start, lengths = self._cycle(rhs, transposed=transposed)
+            if (self._rows.lengths(start) * lengths <= ROUGH * smallest * self._rows.lengths(solution)).all():
+                break
+        assert solution is not None
+        solution += start * lengths
+        return solution
+
+    def _iterate(self, gmres: BlockGmres, *, transposed: bool) -> None:
+        """Cycles until the residual and the error are small.
 
         ||C (rhs - B x)|| is near the error of x. ||rhs - B x|| is not: where the solution is smooth, an x near zero can
         have the smaller residual. Groups of points with few neighbours outside have errors that a cycle hardly changes.
@@ -89,22 +115,28 @@ class _Solver(AbstractContextManager["_Solver"]):
         cycles in place of 12. In return the solution of a column has small parts of the others, and A^-1 amplifies the
         smooth ones. A cycle for the residual removes these.
         """
-        operations, level, rhs = self._operations, self.hierarchy.levels[0], self._operations.place(rhs)
+        operations, level = self._operations, self.hierarchy.levels[0]
+        bound = min(SOLVED, LOCALISED / np.sqrt(self._rows.count(gmres.last)))
         matrix = level.transposed if transposed else level.matrix
-        bound = min(SOLVED, LOCALISED / np.sqrt(self._rows.count(rhs)))
-        gmres = BlockGmres(self.hierarchy.cycle(rhs, transposed=transposed), operations, self._most_cycles - 2)
         for n_cycles in range(2, self._most_cycles):
             product = operations.combine(matrix, gmres.last, gmres.last, np.empty_like(gmres.last), (1.0, 0.0, 0.0))
             gmres.add(self.hierarchy.cycle(product, transposed=transposed))
             del product
-            if n_cycles >= LEAST_CYCLES and gmres.reduction <= bound:
+            if n_cycles >= LEAST_CYCLES and gmres.reduction <= bound and gmres.error() <= ACCURATE:
                 break
-        solution = gmres.solution()
-        self.n_cycles += n_cycles + 1
-        del gmres  # blocks of vectors need most of the memory
-        residual = operations.combine(matrix, solution, rhs, rhs, (-1.0, 1.0, 0.0))
-        solution += self.hierarchy.cycle(residual, transposed=transposed)
-        return operations.fetch(solution)
+        self.n_cycles += n_cycles - 1
+
+    def _cycle(self, block: Float64, *, transposed: bool) -> tuple[Floats, Float64]:
+        """The images of the columns of a block (n, b) at unit length under C, and their lengths (b,).
+
+        Residuals can be below the smallest float32.
+        """
+        lengths = np.maximum(self._rows.lengths(block), TINY)
+        unit = np.empty(block.shape, self._dtype)
+        np.divide(block, lengths, out=unit, casting="same_kind")
+        image = self.hierarchy.cycle(self._operations.place(unit), transposed=transposed)
+        self.n_cycles += 1
+        return self._operations.fetch(image), lengths
 
 
 class FactorMultigrid(_Solver):
@@ -123,83 +155,50 @@ class FactorMultigrid(_Solver):
         ``candidates`` (n, c) are vectors that A nearly maps to zero, such as the coordinates of the points; c may be 0.
         ``fits``: see ``Hierarchy``. Raises MultigridError; see there.
         """
-        self._factor = factor
         if isinstance(factor, SharedMatrix):
             single: Matrix = factor.astype(np.float32)
         else:
             single = csr_array((factor.data.astype(np.float32), factor.indices, factor.indptr), shape=factor.shape)
         known = _near_null(factor.shape[0], candidates, None)
-        super().__init__(single, known, n_threads, device, symmetric=False, fits=fits)
+        super().__init__(factor, single, known, n_threads, device, symmetric=False, fits=fits)
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the hierarchy, whose first level shares the pattern of A."""
-        factor = self._factor
+        factor = self._exact
         shared = [factor.local, factor.T.local] if isinstance(factor, SharedMatrix) else [factor]
         return self.hierarchy.n_bytes - sum(int(each.indices.nbytes + each.indptr.nbytes) for each in shared)
 
-    def prepare(self, most_cycles: int = MOST_CYCLES, width: int = PROBE_COLUMNS) -> None:
-        """Also computes the left null vector of A, and probes the rounding errors with blocks of this width.
+    def prepare(self, most_cycles: int = MOST_CYCLES) -> None:
+        """Also computes the left null vector of A.
 
         Raises MultigridError if the solves do not converge (``FAR_ERROR``).
         """
         super().prepare(LEFT_CYCLES)
         self._left = self._left_null_vector()
         super().prepare(most_cycles)
-        self._is_rough = self._changed_by_residual(min(width, PROBE_COLUMNS)) > ROUGH
 
     def apply(self, block: Float64) -> Float64:
         """T times the block (n, b), orthogonal to the null vector. Overwrites the block."""
         self.n_cycles = 0
         block -= self._rows.mean(block)
-        half = self._in_float32(block, transposed=True, out=block)  # blocks of vectors need most of the memory
+        half = self._solve(block, transposed=True)
+        del block
         for column, share in zip(half.T, self._rows.dot(self._left, half), strict=True):
             column -= share * self._left
-        solution = self._in_float32(half, transposed=False)
-        if self._is_rough:
-            solution += self._correction(half, solution)
+        solution = self._solve(half, transposed=False)
         solution -= self._rows.mean(solution)
         return solution
-
-    def _correction(self, rhs: Float64, solution: Float64) -> Float64:
-        """Solve with A for the residuals of ``solution`` (n, b), computed in float64."""
-        residual = multiply(self._factor, solution)
-        unit, lengths = self._unit_columns(np.subtract(rhs, residual, out=residual))
-        del residual
-        return np.asarray(self._solve(unit, transposed=False) * lengths)
-
-    def _changed_by_residual(self, n_columns: int) -> float:
-        """Share of the solutions, for random columns, that a solve for their residuals changes."""
-        block = self._rows.random((self._factor.shape[0], n_columns))
-        block -= np.outer(self._left, self._rows.dot(self._left, block))
-        solution = self._in_float32(block, transposed=False)
-        changes = self._rows.lengths(self._correction(block, solution))
-        return float(np.linalg.norm(changes) / np.linalg.norm(self._rows.lengths(solution)))
-
-    def _in_float32(self, rhs: Float64, *, transposed: bool, out: Float64 | None = None) -> Float64:
-        """Solve with A, or A', for ``rhs`` (n, b); ``out`` may be ``rhs``."""
-        unit, lengths = self._unit_columns(rhs)
-        return np.multiply(self._solve(unit, transposed=transposed), lengths, out=out)
-
-    def _unit_columns(self, block: Float64) -> tuple[Float32, Float64]:
-        """The columns of a block (n, b) at unit length in float32, and their lengths.
-
-        Residuals can be below the smallest float32.
-        """
-        squares = self._rows.per_cut(lambda cut: np.einsum("ij,ij->j", block[cut], block[cut]), block)
-        lengths = np.maximum(np.sqrt(squares), TINY)
-        unit = np.empty(block.shape, np.float32)
-        return np.divide(block, lengths, out=unit, casting="same_kind"), lengths
 
     def _left_null_vector(self) -> Float64:
         """u (n,), A' u = 0: the constant, corrected with residuals in double precision.
 
         Raises MultigridError.
         """
-        vector, transposed = np.ones((self._factor.shape[0], 1)), self._factor.T
+        vector, transposed = np.ones((self._exact.shape[0], 1)), self._exact.T
         corrections = list[float]()
         for n_solves in range(1, MOST_LEFT_SOLVES + 1):
-            correction = self._in_float32(multiply(transposed, vector), transposed=True)
+            correction = self._solve(multiply(transposed, vector), transposed=True)
             vector -= correction
             length = self._rows.lengths(vector)
             last = float((self._rows.lengths(correction) / length)[0])
@@ -231,15 +230,13 @@ class NormalMultigrid(_Solver):
         matrix, scale = normalised(cost_matrix)
         self._scale, self._null = scale[:, None], null
         known = _near_null(cost_matrix.shape[0], candidates, null) / self._scale
-        super().__init__(matrix, known, n_threads, device, symmetric=True)
+        super().__init__(matrix, matrix, known, n_threads, device, symmetric=True)
 
     def apply(self, block: Float64) -> Float64:
         """T times the block (n, b), orthogonal to the null vector."""
         self.n_cycles = 0
-        lengths = np.maximum(np.linalg.norm(block, axis=0), TINY)
-        rhs = np.ascontiguousarray(without_null(block, self._null) / lengths * self._scale)
-        solution = np.asarray(self._solve(rhs, transposed=False) * self._scale * lengths)
-        return remove_null(solution, self._null)
+        rhs = without_null(block, self._null) * self._scale
+        return remove_null(self._solve(rhs, transposed=False) * self._scale, self._null)
 
 
 def _near_null(n: int, candidates: Floats, null: NullVector) -> Float64:

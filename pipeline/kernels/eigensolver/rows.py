@@ -110,7 +110,11 @@ class Rows:
 
     def lengths(self, block: Floats) -> Float64:
         """Euclidean lengths of the columns of a block (own, m), or of a vector."""
-        return np.asarray(np.sqrt(self.per_cut(lambda cut: np.add.reduce(block[cut] * block[cut], axis=0), block)))
+
+        def squares(cut: slice) -> Float64:
+            return np.asarray(np.einsum("i...,i...->...", block[cut], block[cut], dtype=np.float64))
+
+        return np.asarray(np.sqrt(self.per_cut(squares, block)))
 
     def mean(self, block: Floats) -> Float64:
         """Means of the columns of a block (own, m)."""

@@ -9,7 +9,6 @@ from scipy.sparse import csr_array, eye_array
 
 from lle.kernels.eigensolver import costs, multigrid_inverse, threads
 from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases
-from lle.kernels.eigensolver.block_gmres import BlockGmres
 from lle.kernels.eigensolver.multigrid import Hierarchy, MultigridError
 from lle.kernels.eigensolver.multigrid_inverse import FactorMultigrid, NormalMultigrid
 from lle.kernels.eigensolver.problem import Hooks
@@ -127,15 +126,31 @@ def test_inverse_is_exact_enough_for_low_vectors():
 
 
 @pytest.mark.parametrize("seed", seeds(19, 83))
-def test_rough_solves_are_repeated_for_their_residuals(monkeypatch, seed):
-    A, X = problem("swiss_roll", 5000, seed)
+@pytest.mark.parametrize("shape", ["long strip", "swiss_roll"])
+def test_repeated_solves_correct_rounding_errors(monkeypatch, shape, seed):
+    """Singular values of the A of a long strip are below the rounding errors of float32."""
+    if shape == "swiss_roll":
+        A, X = problem(shape, 5000, seed)
+    else:
+        rng = np.random.default_rng(seed)
+        angle = 1.5 * np.pi * (1 + 2 * (np.arange(10_000) + rng.random(10_000)) / 10_000)
+        X = np.column_stack([angle * np.cos(angle), 0.01 * rng.random(len(angle)), angle * np.sin(angle)])
+        A, X = lle_factor(X, 12, 1e-3), X[order(X)] / X.std(axis=0)
+    assert solve(A, X, max_steps=5).converged
+    monkeypatch.setattr(multigrid_inverse, "MOST_SOLVES", 1)
+    assert solve(A, X, max_steps=5).converged == (shape == "swiss_roll")
+
+
+def test_solves_go_on_until_the_bound_on_the_error_is_small(monkeypatch):
+    A, X = problem("swiss_roll", 5000, 19)
     monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.5)
     monkeypatch.setattr(multigrid_inverse, "LOCALISED", np.inf)
     n_steps = []
-    for bound in (1.0, 0.0):
-        monkeypatch.setattr(multigrid_inverse, "ROUGH", bound)
+    for inside, outside in ((np.inf, np.inf), (np.inf, 0.0), (0.0, np.inf)):
+        monkeypatch.setattr(multigrid_inverse, "ACCURATE", inside)
+        monkeypatch.setattr(multigrid_inverse, "ROUGH", outside)
         n_steps.append(solve(A, X, max_steps=60).stats.n_steps)
-    assert n_steps[1] < n_steps[0]
+    assert max(n_steps[1:]) < n_steps[0]
 
 
 @pytest.mark.slow
@@ -219,21 +234,14 @@ def test_converges_where_full_levels_are_not_smoothed(seed, n_candidates, monkey
 
 
 def test_solves_for_the_left_null_vector_end_when_the_next_would_change_little(monkeypatch):
-    """Two solves of the setup test the roughness; the others are for the left null vector."""
-    begun = []
-
-    class Counted(BlockGmres):
-        def __init__(self, *arguments):
-            begun.append(1)
-            super().__init__(*arguments)
-
-    monkeypatch.setattr(multigrid_inverse, "BlockGmres", Counted)
+    solved, begun = FactorMultigrid._solve, []
+    monkeypatch.setattr(FactorMultigrid, "_solve", lambda *given, **kind: begun.append(1) or solved(*given, **kind))
     A, X = problem("swiss_roll", 5000, 19)
     for error, n_solves in ((2.0, 1), (1e-5, 2), (1e-8, 3)):
         begun.clear()
         monkeypatch.setattr(multigrid_inverse, "LEFT_ERROR", error)
         FactorMultigrid(A, X, 1).prepare()
-        assert len(begun) - 2 == n_solves
+        assert len(begun) == n_solves
 
 
 def test_slow_solves_are_not_blamed_on_the_spectrum(monkeypatch):
@@ -290,7 +298,7 @@ def test_a_ring_has_the_constant_as_left_null_vector():
 
 
 @pytest.mark.parametrize(
-    ("square", "max_memory", "width"), [(True, 1_200_000, 4), (True, 2_000_000, 8), (False, 2**24, 8)]
+    ("square", "max_memory", "width"), [(True, 1_200_000, 4), (True, 2_050_000, 8), (False, 2**24, 8)]
 )
 def test_continued_from_a_saved_state_gives_the_same_bytes(square, max_memory, width):
     A, X = problem("cube", 1200, 19) if square else (edge_factor(points("cube", 1200, 19), 8), np.empty((0, 0)))
@@ -332,7 +340,7 @@ def test_the_planned_bytes_are_enough_and_mostly_used(monkeypatch, square, n_dim
 
 @pytest.mark.parametrize(
     ("growth", "memory"),
-    [(NO_GROWTH, (2_000_000, 1_100_000)), (Growth((10, 16), lambda vectors: False), (4_000_000, 2_800_000))],
+    [(NO_GROWTH, (2_050_000, 1_100_000)), (Growth((10, 16), lambda vectors: False), (4_000_000, 2_800_000))],
 )
 def test_a_state_from_a_run_with_more_memory_is_not_used(growth, memory):
     A, X = problem("cube", 1200, 19)
@@ -346,12 +354,12 @@ def test_a_state_from_a_run_with_more_memory_is_not_used(growth, memory):
 
 def test_solves_for_the_left_null_vector_have_more_cycles_than_prepared(monkeypatch):
     monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.0)
+    monkeypatch.setattr(multigrid_inverse, "MOST_SOLVES", 1)
     A, X = problem("swiss_roll", 900, 19)
     with FactorMultigrid(A, X, 1) as inverse:
         inverse.prepare(most_cycles=5)
-        of_left_vector = inverse.n_cycles - 2 * 5  # two more solves measure rounding errors
-        assert of_left_vector > 0
-        assert of_left_vector % multigrid_inverse.LEFT_CYCLES == 0
+        assert inverse.n_cycles > 0
+        assert inverse.n_cycles % multigrid_inverse.LEFT_CYCLES == 0
         inverse.apply(np.random.default_rng(3).standard_normal((900, 4)))
         assert inverse.n_cycles == 2 * 5
 
