@@ -302,14 +302,15 @@ class TestDamage:
         store.objects.delete("_done/local_factors/solve.00001.json")
         assert lle("verify", store.url)["unfinished"]["local_factors.solve"] == 1
 
-    def test_step_begun_after_the_report_is_not_reported_as_damage(self, job):
+    @pytest.mark.parametrize("key", ["measure_quality.score", "solve_embedding.solve"])
+    def test_step_begun_after_the_report_is_not_reported_as_damage(self, job, key):
         store = Store(lle("run", job())["store"])
-        store.objects.delete("_done/measure_quality/score.00000.json")
+        store.objects.delete(f"_done/{key.replace('.', '/')}.00000.json")
         assert "marked as not done by an earlier check" in refused(1, "verify", store.url)
-        record = store.get_json("_run/steps/measure_quality.score.json")
-        store.put_json("_run/steps/measure_quality.score.json", {**record, "begun": record["begun"] + 3600})
+        record = store.get_json(f"_run/steps/{key}.json")
+        store.put_json(f"_run/steps/{key}.json", {**record, "begun": record["begun"] + 3600})
         result = CliRunner().invoke(app, ["verify", store.url])
-        assert (result.exit_code, "not finished: 1 block of measure_quality.score" in result.output) == (0, True)
+        assert (result.exit_code, f"not finished: 1 block of {key}" in result.output) == (0, True)
 
     def test_array_with_damaged_metadata_is_not_copied_to_a_new_version(self, job, tmp_path):
         first = lle("run", job())

@@ -132,6 +132,8 @@ def test_little_memory_allows_few_cycles():
         assert cycles >= costs.ENOUGH_CYCLES or (width, columns // 4) == (4, 3)
     width, columns, n_bytes, cycles = costs.multigrid_size(A, 2, 1)
     assert (width, columns, cycles) == (4, 12, costs.FEW_CYCLES)
+    more = 3000 * 4 * 4 * (costs.ENOUGH_CYCLES - costs.FEW_CYCLES)
+    assert costs.multigrid_size(A, 2, n_bytes + more) == (4, 12, n_bytes + more, costs.ENOUGH_CYCLES)
     wide = enough[2] - 3000 * 8 * 4 * (costs.MOST_CYCLES - costs.ENOUGH_CYCLES)
     narrow = costs.multigrid_size(A, 2, int(0.75 * wide))
     assert narrow[3] >= costs.ENOUGH_CYCLES
