@@ -109,6 +109,12 @@ def test_a_cluster_that_does_not_start_leaves_the_earlier_result(config, tmp_pat
     assert computed(config()) == {}
 
 
+def test_a_task_with_a_component_that_did_not_converge_is_not_done(config, tmp_path):
+    refused(3, "run", config(), "--set", "eigensolver.method=multigrid")
+    done = Store(str(tmp_path / "run.zarr")).objects.names("_done/solve_embedding")
+    assert [name.split("/")[-1].split(".")[0] for name in done] == ["write"] * 3
+
+
 def test_changed_reader_computes_freed_data_again_and_nothing_before_them(config, tmp_path):
     computed(config())
     changed = ("--set", "neighbors.seed=5")
