@@ -12,7 +12,7 @@ from .pardiso import FactorizationError
 
 DEPENDENT = 1e-12
 """Squared length below which a combination of unit columns counts as rounding errors."""
-RANK = 1e-6
+RANK = 1e-12
 """Singular values below this share of the largest are those of dependent columns, which are zeros in the basis."""
 LONG, MOST_PASSES = 1e-4, 2
 """One pass is enough if no combination of the columns lies nearly in the space: the squared length of its part outside
@@ -53,9 +53,9 @@ class BlockGmres:
         return float(values[values > RANK * values[0]].min(initial=values[0]))
 
     def error(self) -> float:
-        """A bound on the errors of the columns of x, relative to their lengths: ||b - B x|| / (sigma ||x||).
+        """An estimate of the errors of the columns of x, relative to their lengths: ||b - B x|| / (sigma ||x||).
 
-        sigma is ``smallest``, which is near the smallest singular value of B.
+        It would be a bound if sigma were the smallest singular value of B; ``smallest`` can be larger.
         """
         lengths = self.smallest() * np.linalg.norm(self._coefficients, axis=0)
         return float((np.linalg.norm(self._residuals, axis=0) / np.maximum(lengths, TINY)).max())
@@ -66,8 +66,8 @@ class BlockGmres:
         past = n_before + self._width
         self._hessenberg[:past, n_before - self._width : n_before] = self._append(image)
         matrix, rhs = self._hessenberg[:past, :n_before], self._rhs[:past]
-        [self._coefficients] = self._operations.agreed(np.linalg.lstsq(matrix, rhs)[0])
-        self._residuals = rhs - matrix @ self._coefficients
+        coefficients = np.linalg.lstsq(matrix, rhs)[0]
+        self._coefficients, self._residuals = self._operations.agreed(coefficients, rhs - matrix @ coefficients)
 
     def solution(self) -> Floats:
         """x + r, (n, m), where x has the least residuals r = b - B x.

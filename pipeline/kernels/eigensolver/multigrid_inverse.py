@@ -1,4 +1,4 @@
-"""T, an approximate inverse of M = A' A by multigrid: solves of 4 to 32 V-cycles each. Loads numba.
+"""T, an approximate inverse of M = A' A by multigrid: solves of 4 to 32 V-cycles, some of them repeated. Loads numba.
 
 ``FactorMultigrid`` solves with A' and with A, for a square A whose spectrum is on one side of zero. ``NormalMultigrid``
 solves with M, for every method of the family and for any spectrum. T is not linear: the columns of a block are solved
@@ -31,21 +31,22 @@ that the next solve would make, if corrections go on to fall as between the last
 must halve the corrections. One above DIVERGED ends the solves. They end with one above FAR_ERROR if the spectrum of
 A lies on both sides of zero, or if groups of points have nearly all their weights among themselves: the shares of these
 groups in the left null vector are then nearly undetermined."""
-ACCURATE, ROUGH, MOST_SOLVES = 0.1, 0.3, 4
-"""Block GMRES also goes on until the bound on the errors, relative to the columns of x, is at most ACCURATE. Then the
-bound is computed with the residual in float64. If it is above ROUGH, the residual is solved for, MOST_SOLVES times in
-all. Singular values of A below the rounding errors of float32 need this: an eigensolve of a long strip (400,000 points,
-9,500 neighbours long) took more than 25 steps with one solve, and takes 4."""
+ACCURATE, ROUGH, MOST_SOLVES, HELPS = 0.1, 0.3, 4, 0.7
+"""Block GMRES ends only if, in addition, its estimate of the errors, relative to the columns of x, is at most ACCURATE.
+Then the errors are estimated with the residual in float64. While the estimate is above ROUGH, and each solve leaves at
+most the share HELPS of the residual, there is another solve, for the residual, up to MOST_SOLVES in all. Singular
+values of A below the rounding errors of float32 need this: an eigensolve of a long strip (400,000 points, 9,500
+neighbours long) took more than 25 steps with one solve, and takes 4."""
 LEFT_CYCLES = 64
-"""Most cycles of a solve for the left null vector. They need less memory than a block of four columns and a basis of
-three blocks, which are made later. On 100,000 points of a cube of five dimensions (reg 1e-3) the corrections do not
+"""Most cycles of block GMRES for the left null vector. They need less memory than a block of four columns and a basis
+of three blocks, which are made later. On 100,000 points of a cube of five dimensions (reg 1e-3) the corrections do not
 fall with 16 cycles. A roll of 20,000,000 points in 17 GiB failed with fewer than 64."""
 
 
 class _Solver(AbstractContextManager["_Solver"]):
     """Solves with a hierarchy; a context manager that stops its threads at the end.
 
-    ``n_cycles`` counts the cycles of the last ``apply``.
+    ``n_cycles`` counts the cycles of the last ``apply``, and before it those of ``prepare``.
     """
 
     def __init__(
@@ -83,14 +84,15 @@ class _Solver(AbstractContextManager["_Solver"]):
     def __exit__(self, *exception: object) -> None:
         self._threads.__exit__(*exception)
 
-    def _solve(self, rhs: Float64, *, transposed: bool) -> Float64:
+    def _solve(self, rhs: Float64, *, transposed: bool, most_solves: int) -> Float64:
         """B x = rhs (n, b), or B' x = rhs, by block GMRES for C B x = C rhs, where C is one V-cycle. Overwrites rhs.
 
-        Residuals are computed in float64. See ``ROUGH``.
+        Repeated for the residual, which is computed in float64, while the estimated error is above ROUGH.
         """
         matrix, solution = self._exact.T if transposed else self._exact, None
         start, lengths = self._cycle(rhs, transposed=transposed)
-        for _ in range(MOST_SOLVES):
+        left = np.full(rhs.shape[1], np.inf)
+        for _ in range(most_solves):
             gmres = BlockGmres(self._operations.place(start), self._operations, self._most_cycles - 2)
             del start  # blocks of vectors need most of the memory
             self._iterate(gmres, transposed=transposed)
@@ -100,7 +102,8 @@ class _Solver(AbstractContextManager["_Solver"]):
             rhs -= multiply(matrix, step)
             del step
             start, lengths = self._cycle(rhs, transposed=transposed)
-            if (self._rows.lengths(start) * lengths <= ROUGH * smallest * self._rows.lengths(solution)).all():
+            before, left = left, self._rows.lengths(start) * lengths
+            if (left <= ROUGH * smallest * self._rows.lengths(solution)).all() or (left > HELPS * before).any():
                 break
         assert solution is not None
         solution += start * lengths
@@ -182,11 +185,10 @@ class FactorMultigrid(_Solver):
         """T times the block (n, b), orthogonal to the null vector. Overwrites the block."""
         self.n_cycles = 0
         block -= self._rows.mean(block)
-        half = self._solve(block, transposed=True)
-        del block
-        for column, share in zip(half.T, self._rows.dot(self._left, half), strict=True):
+        block[:] = self._solve(block, transposed=True, most_solves=MOST_SOLVES)  # the caller keeps the block anyway
+        for column, share in zip(block.T, self._rows.dot(self._left, block), strict=True):
             column -= share * self._left
-        solution = self._solve(half, transposed=False)
+        solution = self._solve(block, transposed=False, most_solves=MOST_SOLVES)
         solution -= self._rows.mean(solution)
         return solution
 
@@ -198,7 +200,7 @@ class FactorMultigrid(_Solver):
         vector, transposed = np.ones((self._exact.shape[0], 1)), self._exact.T
         corrections = list[float]()
         for n_solves in range(1, MOST_LEFT_SOLVES + 1):
-            correction = self._solve(multiply(transposed, vector), transposed=True)
+            correction = self._solve(multiply(transposed, vector), transposed=True, most_solves=1)
             vector -= correction
             length = self._rows.lengths(vector)
             last = float((self._rows.lengths(correction) / length)[0])
@@ -236,7 +238,7 @@ class NormalMultigrid(_Solver):
         """T times the block (n, b), orthogonal to the null vector."""
         self.n_cycles = 0
         rhs = without_null(block, self._null) * self._scale
-        return remove_null(self._solve(rhs, transposed=False) * self._scale, self._null)
+        return remove_null(self._solve(rhs, transposed=False, most_solves=MOST_SOLVES) * self._scale, self._null)
 
 
 def _near_null(n: int, candidates: Floats, null: NullVector) -> Float64:

@@ -335,11 +335,9 @@ def test_processes_of_different_processors_converge(monkeypatch):
     def turned(function, part):
         def call(*arguments, **options):
             result, sign = function(*arguments, **options), turns.get(threading.get_ident(), 1)
-            return (
-                result
-                if sign == 1 or isinstance(result, np.ndarray)
-                else result._replace(**{part: -getattr(result, part)})
-            )
+            if sign == 1:
+                return result
+            return result / 2 if options else result._replace(**{part: -getattr(result, part)})
 
         return call
 
