@@ -254,7 +254,7 @@ def describe_transform(result: "Json") -> str:
         shown = ", ".join(map(str, result["first_invalid"]))
         lines.append(
             f"warning: {rows['invalid']} without coordinates, because of NaN or infinity, numbers whose "
-            f"squares overflow, or with neighbors.metric: cosine only zeros (rows {shown}"
+            f"squares overflow, or with neighbors.metric: cosine only zeros (row{'s' * (result['invalid'] > 1)} {shown}"
             f"{', ...' if result['invalid'] > len(result['first_invalid']) else ''})"
         )
     return "\n".join(lines)

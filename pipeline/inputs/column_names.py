@@ -89,10 +89,12 @@ def _why(table: TableColumns, name: str) -> str:
 
 
 def _requested(tables: Sequence[TableColumns], columns: Sequence[str], special: Sequence[str]) -> tuple[str, ...]:
-    if not columns or len(set(columns)) < len(columns) or not set(special).isdisjoint(columns):
+    wrong = sorted({name for name in columns if name in special or list(columns).count(name) > 1})
+    if wrong or not columns:
+        found = f"remove {_quoted(wrong)} from the list" if wrong else "found none"
         raise InputError(
             f"{tables[0].where}: input.columns must name at least one column, each once, and neither the label, the id "
-            f"nor neighbors.k_per_point; found {list(columns)}"
+            f"nor neighbors.k_per_point; {found}"
         )
     for table in tables:
         bad = [name for name in columns if name in table.other_types]
