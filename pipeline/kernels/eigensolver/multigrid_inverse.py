@@ -33,10 +33,10 @@ A lies on both sides of zero, or if groups of points have nearly all their weigh
 groups in the left null vector are then nearly undetermined."""
 ACCURATE, ROUGH, MOST_SOLVES, HELPS = 0.1, 0.3, 4, 0.7
 """Block GMRES ends only if, in addition, its estimate of the errors, relative to the columns of x, is at most ACCURATE.
-Then the errors are estimated with the residual in float64. While the estimate is above ROUGH, and each solve leaves at
-most the share HELPS of the residual, there is another solve, for the residual, up to MOST_SOLVES in all. Singular
-values of A below the rounding errors of float32 need this: an eigensolve of a long strip (400,000 points, 9,500
-neighbours long) took more than 25 steps with one solve, and takes 4."""
+Then the errors are estimated with the residual in float64. If a column has an estimate above ROUGH, and the last solve
+left at most the share HELPS of its residual, there is another solve, for the residual, up to MOST_SOLVES in all.
+Singular values of A below the rounding errors of float32 need this: an eigensolve of a long strip (400,000 points,
+9,500 neighbours long) took more than 25 steps with one solve, and takes 4."""
 LEFT_CYCLES = 64
 """Most cycles of block GMRES for the left null vector. They need less memory than a block of four columns and a basis
 of three blocks, which are made later. On 100,000 points of a cube of five dimensions (reg 1e-3) the corrections do not
@@ -103,7 +103,8 @@ class _Solver(AbstractContextManager["_Solver"]):
             del step
             start, lengths = self._cycle(rhs, transposed=transposed)
             before, left = left, self._rows.lengths(start) * lengths
-            if (left <= ROUGH * smallest * self._rows.lengths(solution)).all() or (left > HELPS * before).any():
+            is_rough = left > ROUGH * smallest * self._rows.lengths(solution)
+            if not (is_rough & (left <= HELPS * before)).any():
                 break
         assert solution is not None
         solution += start * lengths
