@@ -9,6 +9,7 @@ from scipy.sparse import csr_array, eye_array
 
 from lle.kernels.eigensolver import costs, multigrid_inverse, threads
 from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases
+from lle.kernels.eigensolver.block_gmres import BlockGmres
 from lle.kernels.eigensolver.multigrid import Hierarchy, MultigridError
 from lle.kernels.eigensolver.multigrid_inverse import FactorMultigrid, NormalMultigrid
 from lle.kernels.eigensolver.problem import Hooks
@@ -138,6 +139,32 @@ def test_repeated_solves_correct_rounding_errors(monkeypatch, seed):
     assert solve(A, X, max_steps=8).stats.n_steps > repeated.stats.n_steps
 
 
+def counted_solves(monkeypatch):
+    """A list with an entry for each Krylov space."""
+    begun = []
+
+    class Counted(BlockGmres):
+        def __init__(self, *arguments):
+            begun.append(1)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(multigrid_inverse, "BlockGmres", Counted)
+    return begun
+
+
+@pytest.mark.parametrize(("rough", "helps", "n_solves"), [(np.inf, 1.0, 1), (-1.0, 1e-9, 2), (-1.0, 1.0, 4)])
+def test_solves_are_repeated_while_they_are_rough_and_help(monkeypatch, rough, helps, n_solves):
+    begun = counted_solves(monkeypatch)
+    monkeypatch.setattr(multigrid_inverse, "ROUGH", rough)
+    monkeypatch.setattr(multigrid_inverse, "HELPS", helps)
+    A, X = problem("swiss_roll", 5000, 19)
+    with FactorMultigrid(A, X, 1) as inverse:
+        inverse.prepare()
+        begun.clear()
+        inverse.apply(np.random.default_rng(0).standard_normal((5000, 4)))
+    assert len(begun) == 2 * n_solves
+
+
 def test_solves_go_on_until_their_estimated_errors_are_small(monkeypatch):
     A, X = problem("swiss_roll", 5000, 19)
     monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.5)
@@ -231,8 +258,9 @@ def test_converges_where_full_levels_are_not_smoothed(seed, n_candidates, monkey
 
 
 def test_solves_for_the_left_null_vector_end_when_the_next_would_change_little(monkeypatch):
-    solved, begun = FactorMultigrid._solve, []
-    monkeypatch.setattr(FactorMultigrid, "_solve", lambda *given, **kind: begun.append(1) or solved(*given, **kind))
+    """They are not repeated for their residuals: the next one does that."""
+    begun = counted_solves(monkeypatch)
+    monkeypatch.setattr(multigrid_inverse, "ROUGH", -1.0)
     A, X = problem("swiss_roll", 5000, 19)
     for error, n_solves in ((2.0, 1), (1e-5, 2), (1e-8, 3)):
         begun.clear()
