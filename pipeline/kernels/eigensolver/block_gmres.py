@@ -23,7 +23,8 @@ TINY = float(np.finfo(np.float64).tiny)
 class BlockGmres:
     """x = B^-1 b for all columns of a block b, from the images of basis vectors under B.
 
-    Sums are in float64, on the processor in a fixed order; vectors have the type of ``start``.
+    Sums are in float64, on the processor in a fixed order; vectors have the type of ``start``. ``smallest`` is the
+    smallest singular value of B on the space, without those of dependent columns.
     """
 
     def __init__(self, start: Floats, operations: Operations, most_images: int) -> None:
@@ -46,19 +47,15 @@ class BlockGmres:
         """The largest ratio ||b - B x|| / ||b|| of the columns."""
         return float((np.linalg.norm(self._residuals, axis=0) / self._lengths).max())
 
-    def smallest(self) -> float:
-        """The smallest singular value of B on the space, without those of dependent columns."""
-        matrix = self._hessenberg[: len(self._residuals), : len(self._coefficients)]
-        [values] = self._operations.agreed(np.linalg.svd(matrix, compute_uv=False))
-        return float(values[values > RANK * values[0]].min(initial=values[0]))
+    def error(self, lengths: Float64) -> float:
+        """An estimate of the errors of the columns of x: ||b - B x|| / sigma, relative to ||x|| or ``lengths`` (m,).
 
-    def error(self) -> float:
-        """An estimate of the errors of the columns of x, relative to their lengths: ||b - B x|| / (sigma ||x||).
-
-        It would be a bound if sigma were the smallest singular value of B; ``smallest`` can be larger.
+        The larger of the two counts. The estimate would be a bound if sigma were the smallest singular value of B;
+        ``smallest`` can be larger.
         """
-        lengths = self.smallest() * np.linalg.norm(self._coefficients, axis=0)
-        return float((np.linalg.norm(self._residuals, axis=0) / np.maximum(lengths, TINY)).max())
+        largest = np.maximum(lengths, np.linalg.norm(self._coefficients, axis=0))
+        errors = np.linalg.norm(self._residuals, axis=0) / np.maximum(self.smallest * largest, TINY)
+        return float(errors.max())
 
     def add(self, image: Floats) -> None:
         """Add B ``last`` (n, m), which is overwritten."""
@@ -66,8 +63,11 @@ class BlockGmres:
         past = n_before + self._width
         self._hessenberg[:past, n_before - self._width : n_before] = self._append(image)
         matrix, rhs = self._hessenberg[:past, :n_before], self._rhs[:past]
-        coefficients = np.linalg.lstsq(matrix, rhs)[0]
-        self._coefficients, self._residuals = self._operations.agreed(coefficients, rhs - matrix @ coefficients)
+        coefficients, _, _, values = np.linalg.lstsq(matrix, rhs)
+        self._coefficients, self._residuals, values = self._operations.agreed(
+            coefficients, rhs - matrix @ coefficients, values
+        )
+        self.smallest = float(values[values > RANK * values[0]].min(initial=values[0]))
 
     def solution(self) -> Floats:
         """x + r, (n, m), where x has the least residuals r = b - B x.

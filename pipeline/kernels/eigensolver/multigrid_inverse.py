@@ -32,7 +32,7 @@ must halve the corrections. One above DIVERGED ends the solves. They end with on
 A lies on both sides of zero, or if groups of points have nearly all their weights among themselves: the shares of these
 groups in the left null vector are then nearly undetermined."""
 ACCURATE, ROUGH, MOST_SOLVES, HELPS = 0.1, 0.3, 4, 0.7
-"""Block GMRES ends only if, in addition, its estimate of the errors, relative to the columns of x, is at most ACCURATE.
+"""Block GMRES ends only if, in addition, its estimate of the errors is at most ACCURATE, see ``BlockGmres.error``.
 Then the errors are estimated with the residual in float64. If a column has an estimate above ROUGH, and the last solve
 left at most the share HELPS of its residual, there is another solve, for the residual, up to MOST_SOLVES in all.
 Singular values of A below the rounding errors of float32 need this: an eigensolve of a long strip (400,000 points,
@@ -95,8 +95,9 @@ class _Solver(AbstractContextManager["_Solver"]):
         for _ in range(most_solves):
             gmres = BlockGmres(self._operations.place(start), self._operations, self._most_cycles - 2)
             del start  # blocks of vectors need most of the memory
-            self._iterate(gmres, transposed=transposed)
-            step, smallest = self._operations.fetch(gmres.solution()) * lengths, gmres.smallest()
+            found = np.zeros(len(lengths)) if solution is None else self._rows.lengths(solution)
+            self._iterate(gmres, found / lengths, transposed=transposed)
+            step, smallest = self._operations.fetch(gmres.solution()) * lengths, gmres.smallest
             del gmres
             solution = step if solution is None else np.add(solution, step, out=solution)
             rhs -= multiply(matrix, step)
@@ -110,8 +111,8 @@ class _Solver(AbstractContextManager["_Solver"]):
         solution += start * lengths
         return solution
 
-    def _iterate(self, gmres: BlockGmres, *, transposed: bool) -> None:
-        """Cycles until the residual and the error are small.
+    def _iterate(self, gmres: BlockGmres, found: Float64, *, transposed: bool) -> None:
+        """Cycles until the residual and the error are small. ``found`` (m,): see ``BlockGmres.error``.
 
         ||C (rhs - B x)|| is near the error of x. ||rhs - B x|| is not: where the solution is smooth, an x near zero can
         have the smaller residual. Groups of points with few neighbours outside have errors that a cycle hardly changes.
@@ -126,7 +127,7 @@ class _Solver(AbstractContextManager["_Solver"]):
             product = operations.combine(matrix, gmres.last, gmres.last, np.empty_like(gmres.last), (1.0, 0.0, 0.0))
             gmres.add(self.hierarchy.cycle(product, transposed=transposed))
             del product
-            if n_cycles >= LEAST_CYCLES and gmres.reduction <= bound and gmres.error() <= ACCURATE:
+            if n_cycles >= LEAST_CYCLES and gmres.reduction <= bound and gmres.error(found) <= ACCURATE:
                 break
         self.n_cycles += n_cycles - 1
 

@@ -50,6 +50,26 @@ def test_reduction_is_that_of_the_least_residual_in_the_space(seed):
     np.testing.assert_allclose(solution, least + residual, atol=1e-9)
 
 
+@pytest.mark.parametrize("seed", seeds(3, 5, 7))
+def test_error_is_a_bound_where_the_space_has_the_slow_directions(seed):
+    """Relative to the columns of x, or to longer columns of which x is a correction."""
+    rng = np.random.default_rng(seed)
+    matrix, rhs = nearly_identity(seed) + rng.standard_normal((N, N)) / 1e5, rng.standard_normal((N, 8))
+    with Threads(1) as threads:
+        gmres = BlockGmres(rhs.copy(), threads, 2)
+        for _ in range(2):
+            gmres.add(matrix @ gmres.last)
+        error = gmres.error(np.zeros(8))
+        space = np.hstack([rhs, matrix @ rhs])
+        least = space @ np.linalg.lstsq(matrix @ space, rhs)[0]
+        lengths = np.linalg.norm(least, axis=0)
+        true = (np.linalg.norm(least - np.linalg.solve(matrix, rhs), axis=0) / lengths).max()
+        assert true < 1.1 * error
+        assert error < 10 * true
+        assert gmres.error(lengths.min() / 2 * np.ones(8)) == error
+        assert gmres.error(10 * lengths) == pytest.approx(error / 10)
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_dependent_columns_and_columns_of_zeros_are_solved(dtype):
     matrix, column = nearly_identity(3), np.random.default_rng(0).standard_normal(N)
