@@ -20,8 +20,8 @@ from .address_space import free_address_space
 
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 CGROUP_FILES = (  # limit, usage, and the reclaimable page cache included in the usage
-    ("memory.max", "memory.current", "inactive_file"),
-    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ("memory.max", "memory.current", ("inactive_file", "active_file")),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 )
 SOLVER_SHARE, LARGE_SHARE, LARGE_MEMORY = 0.8, 0.95, 6 * 2**30
 """Shares of the available memory for the eigensolver: of the part below LARGE_MEMORY, and of the rest. Planned and
@@ -104,11 +104,11 @@ def _cgroups() -> list[Path]:
 def _memory_of_cgroup(folder: Path) -> list[tuple[int, int]]:
     """(limit, bytes in use) of a control group; empty if it has no limit."""
     groups = []
-    for limit_name, usage_name, cache_key in CGROUP_FILES:
+    for limit_name, usage_name, cache_keys in CGROUP_FILES:
         with contextlib.suppress(OSError, ValueError):
             limit, used = (int((folder / name).read_text()) for name in (limit_name, usage_name))
             entries = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            groups.append((limit, used - int(entries.get(cache_key, 0))))
+            groups.append((limit, used - sum(int(entries.get(key, 0)) for key in cache_keys)))
     return groups
 
 

@@ -34,7 +34,7 @@ def init(data: str, out: Path) -> Json:
     written, and the result holds the `text`.
 
     The schema for editors is written beside the config, unless another file has its name. Nothing is written if the
-    config would not pass. Raises ConfigError, InputError and NotEnoughMemory.
+    config would not pass; too little memory is a warning. Raises ConfigError and InputError.
     """
     is_file = str(out) != STDOUT
     if is_file and (out.exists() or out.is_symlink()):
@@ -43,7 +43,7 @@ def init(data: str, out: Path) -> Json:
     _check_rows(proposal, source, data)
     text = config_text(proposal, source, data, out if is_file else None)
     config = check_config(parse(text), f"config {out}")
-    checked = validate(config)
+    checked = validate(config, only_warn=True)  # the run may have more memory
     label = next((proposal.keys[key][0] for key in ("label", "labels") if key in proposal.keys), None)
     if source.n_features <= COMPONENTS:
         n = source.n_features

@@ -5,7 +5,7 @@ from typing import NotRequired, TypedDict
 
 from ..config.load import load_config, read_settings
 from ..config.models import Config
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, NotEnoughMemory
 from ..report import prometheus
 from ..report.findings import Columns, of_columns
 from ..stages import ingest
@@ -39,10 +39,10 @@ def validate_file(path: Path, overrides: tuple[str, ...], store: str | None) -> 
     return {**checked[0], "experiments": len(checked)}
 
 
-def validate(config: Config) -> Validated:
+def validate(config: Config, only_warn: bool = False) -> Validated:
     """Check the config against the input's header; returns the sizes of the input and its columns.
 
-    Raises ConfigError, InputError or NotEnoughMemory.
+    Raises ConfigError, InputError or NotEnoughMemory. The last is a warning if ``only_warn`` is true.
     """
     source = ingest.open_input(config)
     layout = layout_of(config, source)
@@ -50,7 +50,13 @@ def validate(config: Config) -> Validated:
         from .placing import open_all_rows  # loads the stages and Dask
 
         source = open_all_rows(config)
-    check_layout(config, layout)
+    warnings = list[str]()
+    try:
+        check_layout(config, layout)
+    except NotEnoughMemory as error:
+        if not only_warn:
+            raise
+        warnings.append(f"A run does not fit the memory that is free now: {error}.")
     if config.output.prometheus is not None:
         prometheus.check_place(config.output.prometheus)
     columns, image_shape = described_columns(config, source), image_shape_of(config, source)
@@ -63,5 +69,5 @@ def validate(config: Config) -> Validated:
         "block_points": layout.block_points,
         "columns": columns,
         "image_shape": image_shape,
-        "warnings": [finding.text() for finding in of_columns(columns)],
+        "warnings": [*warnings, *(finding.text() for finding in of_columns(columns))],
     }

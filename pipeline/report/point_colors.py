@@ -83,17 +83,17 @@ def scale_of(known: Float64) -> tuple[Range, bool]:
     return robust_range(known, COLOR_TAILS), False
 
 
-def classify(color: Column) -> Classes | None:
-    """The classes that occur in a column; None for numbers and for over 20 classes, which use a continuous scale."""
+def classify(color: Column, is_drawn: Bools) -> Classes | None:
+    """The classes of the points drawn; None for numbers and for over 20 classes, which use a continuous scale."""
     if color.names is None:
         return None
     is_unknown = color.values < 0
-    shown = np.unique(color.values[~is_unknown])
+    shown = np.unique(color.values[is_drawn & ~is_unknown])
     if shown.size > MAX_CLASSES:
         return None
     names = [color.names[code] for code in shown.tolist()]
     palette = to_rgba_array(class_colors(shown.size)).reshape(-1, 4)
-    if is_unknown.any():
+    if (is_drawn & is_unknown).any():
         names.append(UNKNOWN_CLASS)
         palette = np.vstack((palette, to_rgba_array(MISSING)))
     return Classes(np.where(is_unknown, shown.size, np.searchsorted(shown, color.values)), names, palette)
@@ -103,7 +103,7 @@ def paint_points(color: Column | None, is_drawn: Bools) -> Paint:
     """The colours of the points; the scale of values depends only on the points drawn, `is_drawn` (n,)."""
     if color is None:
         return PLAIN
-    classes = classify(color)
+    classes = classify(color, is_drawn)
     if classes is not None:
         return Paint(classes, None, PLAIN.norm, color.label)
     numbers, names = color.numbers, tuple(color.names or ())

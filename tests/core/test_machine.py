@@ -40,8 +40,10 @@ def cgroups(tmp_path, monkeypatch):
         names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if old else ("memory.max", "memory.current")
         for name, value in zip(names, (limit, usage), strict=True):
             (folder / name).write_text(f"{value}\n")
-        key = "total_inactive_file" if old else "inactive_file"
-        (folder / "memory.stat").write_text(f"anon 5\n{key} {cache}\nactive_file 3\n")
+        total, inactive = "total_" * old, cache // 3
+        (folder / "memory.stat").write_text(
+            f"anon 5\n{total}inactive_file {inactive}\n{total}active_file {cache - inactive}\n"
+        )
 
     return make
 

@@ -1,13 +1,17 @@
 """`lle init`: the kind of an input and the roles of its columns are found, and the config it writes is valid."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 import zarr
 from typer.testing import CliRunner
 
 from lle.cli.commands import app
 from lle.config.load import load_config
+from lle.core import machine
 from tests.support.commands import lle, refused
 from tests.support.first_configs import CLASSES, RNG, N, X, config_of, frame, write_table
 from tests.support.input_files import write_group, write_idx
@@ -136,6 +140,14 @@ def test_a_config_on_standard_output_writes_no_file(tmp_path, monkeypatch):
     (tmp_path / "job.yaml").write_text(result.stdout)
     assert lle("validate", tmp_path / "job.yaml")["n_input"] == N
     assert "lle-schema" not in result.stdout
+
+
+def test_too_little_memory_at_this_moment_is_a_warning(tmp_path, monkeypatch):
+    data, out = write_table(tmp_path / "rows.csv", frame()), tmp_path / "job.yaml"
+    monkeypatch.setattr(machine, "FRESH_SECONDS", 1e-9)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2**26, total=2**35))
+    [warning] = lle("init", data, "-o", out)["warnings"]
+    assert warning == f"A run does not fit the memory that is free now: {refused(2, 'validate', out)}."
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,11 @@ from lle.report.point_colors import classify, robust_range
 from lle.stages import report_columns
 from tests.support.seeds import seeds
 
+
+def drawn(n: int) -> npt.NDArray[np.bool_]:
+    return np.ones(n, bool)
+
+
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
@@ -292,14 +297,21 @@ class TestColor:
     """Classes get a legend up to 20 of them, everything else a colour bar."""
 
     def test_classes_by_name(self) -> None:
-        classes = classify(Column("color", "l", np.array([2, 0, 2, 3]), ("a", "b", "c", "d")))
+        classes = classify(Column("color", "l", np.array([2, 0, 2, 3]), ("a", "b", "c", "d")), drawn(4))
         assert classes is not None
         assert classes.names == ["a", "c", "d"]  # without those that do not occur
         np.testing.assert_array_equal(classes.codes, [1, 0, 1, 2])
         assert len({tuple(color) for color in classes.colors}) == 3
 
+    def test_classes_without_a_drawn_point_are_not_in_the_legend(self) -> None:
+        column = Column("color", "l", np.array([2, 0, -1, 3]), ("a", "b", "c", "d"))
+        classes = classify(column, np.array([True, False, False, True]))
+        assert classes is not None
+        assert classes.names == ["c", "d"]
+        assert classes.codes[[0, 3]].tolist() == [0, 1]
+
     def test_unknown_class_is_gray_and_last(self) -> None:
-        classes = classify(Column("color", "l", np.array([-1, 2, 0]), ("1", "5", "7")))
+        classes = classify(Column("color", "l", np.array([-1, 2, 0]), ("1", "5", "7")), drawn(3))
         assert classes is not None
         assert classes.names == ["1", "7", "unknown"]
         np.testing.assert_array_equal(classes.codes, [2, 1, 0])
@@ -307,15 +319,15 @@ class TestColor:
 
     @pytest.mark.parametrize("n_classes", [2, 8, 9, 20])
     def test_palette_has_a_color_for_each_class(self, n_classes: int) -> None:
-        classes = classify(Column("color", "l", np.arange(n_classes), "abcdefghijklmnopqrst"))
+        classes = classify(Column("color", "l", np.arange(n_classes), "abcdefghijklmnopqrst"), drawn(n_classes))
         assert classes is not None
         assert classes.colors.shape == (n_classes, 4)
         assert len({tuple(color) for color in classes.colors}) == n_classes
         np.testing.assert_array_equal(classes.colors[:8], to_rgba_array(OKABE_ITO[:n_classes]))
 
     def test_too_many_classes_and_numbers_are_continuous(self) -> None:
-        assert classify(Column("color", "l", np.arange(21), "abcdefghijklmnopqrstu")) is None
-        assert classify(Column("color", "l", np.arange(3.0))) is None
+        assert classify(Column("color", "l", np.arange(21), "abcdefghijklmnopqrstu"), drawn(21)) is None
+        assert classify(Column("color", "l", np.arange(3.0)), drawn(3)) is None
 
     @pytest.mark.parametrize("n_coordinates", [1, 2])
     def test_scale_of_too_many_classes_has_their_names(self, figures: list[Figure], n_coordinates: int) -> None:
@@ -343,7 +355,7 @@ class TestColor:
         draw_embedding(embedding, one_component(30), source, "t")
         points = figures[0].axes[0].collections[0]
         row = [int(np.argmin(abs(embedding[:, 0] - x))) for x in np.asarray(points.get_offsets())[:, 0]]
-        classes = classify(source) if source else None
+        classes = classify(source, drawn(30)) if source else None
         assert classes is not None
         np.testing.assert_allclose(points.get_facecolors()[:, :3], classes.colors[classes.codes[row], :3])
 
