@@ -31,9 +31,9 @@ _CODINGS: OrderedDict[str, Coding] = OrderedDict()
 class Labels:
     """The labels of an input. Raises InputError unless there is one per row, and all are numbers or text.
 
-    Floating-point labels are continuous. Text is categorical unless every entry is a number or a word for a missing
-    one; among other texts such words are classes. Integers are categorical if there are at most MAX_INTEGER_CLASSES
-    different ones. The first use reads all labels, once per process.
+    Floating-point labels are continuous if all files have them. Text is categorical unless every entry is a number or
+    a word for a missing one; among other texts such words are classes. Integers are categorical if there are at most
+    MAX_INTEGER_CLASSES different ones. The first use reads all labels, once per process.
     """
 
     def __init__(self, stack: "StackedRows", n_rows: int) -> None:
@@ -81,7 +81,8 @@ class Labels:
         return result[:, 0] if self.width == 1 else result
 
     def _coding(self) -> Coding:
-        if not self._is_text and (self.stack.parts[0].dtype.kind == "f" or self.width > 1):
+        kinds = {part.dtype.kind for part in self.stack.parts}
+        if not self._is_text and (kinds == {"f"} or self.width > 1):
             return Coding("continuous")
         key = json.dumps([[part.where for part in self.stack.parts], self.stack.fingerprint()], sort_keys=True)
         if key not in _CODINGS:

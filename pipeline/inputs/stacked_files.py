@@ -43,10 +43,11 @@ def shares_of(starts: Sequence[int], start: int, stop: int) -> Iterator[Share]:
 class StackedRows:
     """Several Rows in a sequence.
 
-    Raises InputError with the name of the first file that does not match the first one.
+    Raises InputError with the name of the first file that does not match the first one. Labels can be integers in one
+    file and floating-point numbers in another: pandas writes integers with missing ones as floating-point numbers.
     """
 
-    def __init__(self, parts: Sequence[Rows]) -> None:
+    def __init__(self, parts: Sequence[Rows], are_labels: bool = False) -> None:
         self.parts = tuple(parts)
         first = self.parts[0]
         for part in self.parts:
@@ -57,7 +58,8 @@ class StackedRows:
                     f"{part.where}: expected rows of shape {first.shape[1:]} as in {first.where}, found "
                     f"{part.shape[1:]}; all files of an input need the same columns"
                 )
-            if _family(part.dtype) != _family(first.dtype):
+            is_other = _family(part.dtype) != _family(first.dtype)
+            if is_other and not (are_labels and {part.dtype.kind, first.dtype.kind} <= {*"biuf"}):
                 raise InputError(
                     f"{part.where}: expected {_family(first.dtype)} values ({first.dtype}) as in "
                     f"{first.where}, found {part.dtype}; convert the files to one dtype"
@@ -115,7 +117,9 @@ class FileSource(Source):
         self._columns = check_columns(columns, width, points[0].where)
         self._stored_row = width * max(part.dtype.itemsize for part in points)
         self.n_features = width if self._columns is None else len(self._columns)
-        self.labels: Labels | None = None if labels is None else Labels(StackedRows(labels), self.n_rows)
+        self.labels: Labels | None = (
+            None if labels is None else Labels(StackedRows(labels, are_labels=True), self.n_rows)
+        )
         self.detects_changes = all(part.detects_changes for part in (*points, *(labels or ())))
 
     def locate(self, row: int) -> str:

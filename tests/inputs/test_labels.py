@@ -61,6 +61,16 @@ class TestLabels:
         assert source.read_labels(2, 5).tolist() == [1, 0, 2]
         assert source.label_names == ("a", "b", "c")
 
+    @pytest.mark.parametrize("first", [0, 1])
+    def test_integers_of_one_file_and_floats_of_another_are_classes(self, tmp_path, first):
+        """As of pandas, which writes integers beside missing values as floating-point numbers."""
+        for i, values in enumerate(([7, 5, 7], [9.0, np.nan, 5.0])):
+            write_frame(tmp_path / f"x{(i + first) % 2}.parquet", np.zeros((3, 2)), values)
+        source = open_source("parquet", path=f"{tmp_path}/x*.parquet", label="label")
+        assert source.label_names == ("5", "7", "9")
+        expected = [1, 0, 1, 2, np.nan, 0]
+        np.testing.assert_array_equal(source.read_labels(0, 6), np.roll(expected, 3 * first))
+
     def test_too_many_distinct_labels_of_text_are_refused(self, tmp_path):
         with pytest.raises(InputError, match="1000 different texts"):
             self.read(tmp_path, np.array([f"id{i}" for i in range(1001)]))
