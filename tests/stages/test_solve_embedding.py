@@ -238,7 +238,7 @@ def test_killed_iteration_continues_with_the_same_bytes(solved, monkeypatch, ste
     monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.3)  # more steps
     monkeypatch.setattr(multigrid_inverse, "LOCALISED", np.inf)
     monkeypatch.setattr(multigrid_inverse, "ACCURATE", np.inf)
-    monkeypatch.setattr(multigrid_inverse, "MOST_SOLVES", 1)
+    monkeypatch.setattr(multigrid_inverse, "REPEATED_CYCLES", 0)
     expected_report, expected = solve(solved, "multigrid", tol=1e-13)
     saved_steps = []
 

@@ -31,12 +31,13 @@ that the next solve would make, if corrections go on to fall as between the last
 must halve the corrections. One above DIVERGED ends the solves. They end with one above FAR_ERROR if the spectrum of
 A lies on both sides of zero, or if groups of points have nearly all their weights among themselves: the shares of these
 groups in the left null vector are then nearly undetermined."""
-ACCURATE, ROUGH, MOST_SOLVES, HELPS = 0.1, 0.3, 4, 0.7
+ACCURATE, ROUGH, REDUCED, REPEATED_CYCLES = 0.1, 0.3, 0.3, 64
 """Block GMRES ends only if, in addition, its estimate of the errors is at most ACCURATE, see ``BlockGmres.error``.
-Then the errors are estimated with the residual in float64. If a column has an estimate above ROUGH, and the last solve
-left at most the share HELPS of its residual, there is another solve, for the residual, up to MOST_SOLVES in all.
-Singular values of A below the rounding errors of float32 need this: an eigensolve of a long strip (400,000 points,
-9,500 neighbours long) took more than 25 steps with one solve, and takes 4."""
+Then the errors are estimated with the residual in float64. If a column has an estimate above ROUGH, there is another
+solve, for the residual, unless there were REPEATED_CYCLES cycles, or the last space was too small: it left more than
+the share REDUCED of ||C rhs|| of a column. Singular values of A below the rounding errors of float32 need this: an
+eigensolve of a long strip (400,000 points, 9,500 neighbours long) took more than 25 steps with one solve, and takes 4.
+Repeats also replace cycles for which there is no memory: with six cycles it takes 5 steps."""
 LEFT_CYCLES = 64
 """Most cycles of block GMRES for the left null vector. They need less memory than a block of four columns and a basis
 of three blocks, which are made later. On 100,000 points of a cube of five dimensions (reg 1e-3) the corrections do not
@@ -84,32 +85,30 @@ class _Solver(AbstractContextManager["_Solver"]):
     def __exit__(self, *exception: object) -> None:
         self._threads.__exit__(*exception)
 
-    def _solve(self, rhs: Float64, *, transposed: bool, most_solves: int) -> Float64:
+    def _solve(self, rhs: Float64, *, transposed: bool, repeats: bool = True) -> Float64:
         """B x = rhs (n, b), or B' x = rhs, by block GMRES for C B x = C rhs, where C is one V-cycle. Overwrites rhs.
 
-        Repeated for the residual, which is computed in float64, while the estimated error is above ROUGH.
+        With ``repeats`` also for the residual, which is computed in float64, as described for ROUGH.
         """
-        matrix, solution = self._exact.T if transposed else self._exact, None
+        matrix, solution, n_before = self._exact.T if transposed else self._exact, None, self.n_cycles
         start, lengths = self._cycle(rhs, transposed=transposed)
-        left = np.full(rhs.shape[1], np.inf)
-        for _ in range(most_solves):
+        while True:
             gmres = BlockGmres(self._operations.place(start), self._operations, self._most_cycles - 2)
             del start  # blocks of vectors need most of the memory
             found = np.zeros(len(lengths)) if solution is None else self._rows.lengths(solution)
             self._iterate(gmres, found / lengths, transposed=transposed)
-            step, smallest = self._operations.fetch(gmres.solution()) * lengths, gmres.smallest
+            step = self._operations.fetch(gmres.solution()) * lengths
+            smallest, reduction = gmres.smallest, gmres.reduction
             del gmres
             solution = step if solution is None else np.add(solution, step, out=solution)
             rhs -= multiply(matrix, step)
             del step
             start, lengths = self._cycle(rhs, transposed=transposed)
-            before, left = left, self._rows.lengths(start) * lengths
-            is_rough = left > ROUGH * smallest * self._rows.lengths(solution)
-            if not (is_rough & (left <= HELPS * before)).any():
-                break
-        assert solution is not None
-        solution += start * lengths
-        return solution
+            is_rough = self._rows.lengths(start) * lengths > ROUGH * smallest * self._rows.lengths(solution)
+            helps = reduction <= REDUCED and self.n_cycles - n_before < REPEATED_CYCLES
+            if not (repeats and helps and is_rough.any()):
+                solution += start * lengths
+                return solution
 
     def _iterate(self, gmres: BlockGmres, found: Float64, *, transposed: bool) -> None:
         """Cycles until the residual and the error are small. ``found`` (m,): see ``BlockGmres.error``.
@@ -187,10 +186,10 @@ class FactorMultigrid(_Solver):
         """T times the block (n, b), orthogonal to the null vector. Overwrites the block."""
         self.n_cycles = 0
         block -= self._rows.mean(block)
-        block[:] = self._solve(block, transposed=True, most_solves=MOST_SOLVES)  # the caller keeps the block anyway
+        block[:] = self._solve(block, transposed=True)  # the caller keeps the block anyway
         for column, share in zip(block.T, self._rows.dot(self._left, block), strict=True):
             column -= share * self._left
-        solution = self._solve(block, transposed=False, most_solves=MOST_SOLVES)
+        solution = self._solve(block, transposed=False)
         solution -= self._rows.mean(solution)
         return solution
 
@@ -202,7 +201,7 @@ class FactorMultigrid(_Solver):
         vector, transposed = np.ones((self._exact.shape[0], 1)), self._exact.T
         corrections = list[float]()
         for n_solves in range(1, MOST_LEFT_SOLVES + 1):
-            correction = self._solve(multiply(transposed, vector), transposed=True, most_solves=1)
+            correction = self._solve(multiply(transposed, vector), transposed=True, repeats=False)
             vector -= correction
             length = self._rows.lengths(vector)
             last = float((self._rows.lengths(correction) / length)[0])
@@ -240,7 +239,7 @@ class NormalMultigrid(_Solver):
         """T times the block (n, b), orthogonal to the null vector."""
         self.n_cycles = 0
         rhs = without_null(block, self._null) * self._scale
-        return remove_null(self._solve(rhs, transposed=False, most_solves=MOST_SOLVES) * self._scale, self._null)
+        return remove_null(self._solve(rhs, transposed=False) * self._scale, self._null)
 
 
 def _near_null(n: int, candidates: Floats, null: NullVector) -> Float64:

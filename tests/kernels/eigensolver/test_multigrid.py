@@ -135,7 +135,7 @@ def test_repeated_solves_correct_rounding_errors(monkeypatch, seed):
     A, X = lle_factor(X, 12, 1e-3), X[order(X)] / X.std(axis=0)
     repeated = solve(A, X, max_steps=8)
     assert repeated.converged
-    monkeypatch.setattr(multigrid_inverse, "MOST_SOLVES", 1)
+    monkeypatch.setattr(multigrid_inverse, "REPEATED_CYCLES", 0)
     assert solve(A, X, max_steps=8).stats.n_steps > repeated.stats.n_steps
 
 
@@ -152,17 +152,24 @@ def counted_solves(monkeypatch):
     return begun
 
 
-@pytest.mark.parametrize(("rough", "helps", "n_solves"), [(np.inf, 1.0, 1), (-1.0, 1e-9, 2), (-1.0, 1.0, 4)])
-def test_solves_are_repeated_while_they_are_rough_and_help(monkeypatch, rough, helps, n_solves):
+@pytest.mark.parametrize(
+    ("rough", "reduced", "cycles", "n_solves"),
+    [(np.inf, 1.0, 64, 1), (-1.0, 0.0, 64, 1), (-1.0, 1.0, 0, 1), (-1.0, 1.0, 13, 2), (-1.0, 1.0, 24, 3)],
+)
+def test_solves_are_repeated_while_they_are_rough_and_reduce(monkeypatch, rough, reduced, cycles, n_solves):
+    """A solve has all its cycles: 12, 11 if it is a repeat, which uses the cycle for the last residual."""
     begun = counted_solves(monkeypatch)
+    monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.0)
     monkeypatch.setattr(multigrid_inverse, "ROUGH", rough)
-    monkeypatch.setattr(multigrid_inverse, "HELPS", helps)
+    monkeypatch.setattr(multigrid_inverse, "REDUCED", reduced)
+    monkeypatch.setattr(multigrid_inverse, "REPEATED_CYCLES", cycles)
     A, X = problem("swiss_roll", 5000, 19)
     with FactorMultigrid(A, X, 1) as inverse:
-        inverse.prepare()
+        inverse.prepare(12)
         begun.clear()
         inverse.apply(np.random.default_rng(0).standard_normal((5000, 4)))
     assert len(begun) == 2 * n_solves
+    assert inverse.n_cycles == 2 * (1 + 11 * n_solves)
 
 
 def test_solves_go_on_until_their_estimated_errors_are_small(monkeypatch):
@@ -355,7 +362,6 @@ def test_the_planned_bytes_are_enough_and_mostly_used(monkeypatch, square, n_dim
     """One more block of vectors would exceed them."""
     monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.0)  # solves have all their cycles, and are repeated
     monkeypatch.setattr(multigrid_inverse, "ROUGH", -1.0)
-    monkeypatch.setattr(multigrid_inverse, "HELPS", np.inf)
     for n in (900, 8000):  # the first solve may compile, which takes memory too
         X = points("swiss_roll", n, 19) if n_dimensions == 2 else np.random.default_rng(1).random((n, n_dimensions))
         A, known = (lle_factor(X, 12, 0.1), X[order(X)]) if square else (edge_factor(X, 8), X)
@@ -381,7 +387,7 @@ def test_a_state_from_a_run_with_more_memory_is_not_used(growth, memory):
 
 def test_solves_for_the_left_null_vector_have_more_cycles_than_prepared(monkeypatch):
     monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.0)
-    monkeypatch.setattr(multigrid_inverse, "MOST_SOLVES", 1)
+    monkeypatch.setattr(multigrid_inverse, "REPEATED_CYCLES", 0)
     A, X = problem("swiss_roll", 900, 19)
     with FactorMultigrid(A, X, 1) as inverse:
         inverse.prepare(most_cycles=5)
