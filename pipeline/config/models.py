@@ -239,7 +239,7 @@ class Config(Model):
                 f"method is {self.method}, eigensolver.n_components {m} and neighbors.n_neighbors {k}: {self.method} "
                 f"needs at least {smallest} neighbours for {m} coordinates; raise n_neighbors or lower n_components"
             )
-        if self.method != "lle" and self.eigensolver.method == "factored":
+        if self.method not in ("lle", "pca") and self.eigensolver.method == "factored":
             yield (
                 f"eigensolver.method is factored and method is {self.method}: only lle has a square factor, I - W; "
                 f"set eigensolver.method to auto, shift_invert or multigrid"

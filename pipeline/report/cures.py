@@ -42,14 +42,8 @@ coordinates. With three there was little difference."""
 
 NO_CURE = Cure()
 CONNECT = Setting("graph", "components", "connect")
-
-
-def principal_components(config: Config, text: str = "{} computes principal components") -> Cure:
-    """`method: pca`, with an eigensolver that it can use."""
-    if config["eigensolver"]["method"] != "factored":
-        return Cure(text, (Setting("", "method", "pca"),))
-    settings = Setting("", "method", "pca"), Setting("eigensolver", "method", "auto")
-    return Cure(text.replace("{}", "{} with {}"), settings)
+PRINCIPAL_COMPONENTS = Setting("", "method", "pca")
+BY_COMPONENTS = Cure("{} computes principal components", (PRINCIPAL_COMPONENTS,))
 
 
 def is_crowded(metrics: Metrics) -> bool:
@@ -67,7 +61,7 @@ def spread(metrics: Metrics, config: Config) -> Cure:
         return NO_CURE
     gain, high = metrics.number("pca_gain") or 0.0, (metrics.pca_gain or {}).get("high") or 0.0
     price = f", but lowers the trustworthiness by {-gain:.2g}" if high < 0.0 else ""
-    return principal_components(config, f"{{}} spreads the points{price}")
+    return Cure(f"{{}} spreads the points{price}", (PRINCIPAL_COMPONENTS,))
 
 
 def connected(metrics: Metrics, config: Config) -> Cure:
@@ -123,8 +117,7 @@ def more_coordinates(metrics: Metrics, config: Config) -> Cure:
         text += ", for which principal components usually keep neighbours better"
     else:
         return Cure(f"{text}; set {{}}", (setting,))
-    settings = (*principal_components(config).settings, setting)
-    return Cure(f"{text}; set {{}}" + ", {}" * (len(settings) - 2) + " and {}", settings)
+    return Cure(f"{text}; set {{}} and {{}}", (PRINCIPAL_COMPONENTS, setting))
 
 
 def neighbors(metrics: Metrics, config: Config) -> int:
@@ -198,7 +191,7 @@ def hardly_kept(metrics: Metrics) -> bool:
 def cure_of_clumps(metrics: Metrics, config: Config) -> Cure:
     """Another method than ltsa and hessian, a reg chosen from the data, independent coordinates, `cure_of_groups`."""
     if config["method"] in FLAT and is_behind_pca(metrics, config):
-        return principal_components(config)
+        return BY_COMPONENTS
     if config["method"] in FLAT:
         return Cure("{} is less sensitive to sparse regions", (Setting("", "method", "lle"),))
     return (
@@ -272,11 +265,8 @@ def better_components(metrics: Metrics, config: Config) -> Cure:
     """Principal components, if these are better; not if the embedding is worse because of a reg that was set."""
     if not is_behind_pca(metrics, config) or reg_from_data(metrics, config):
         return NO_CURE
-    settings = principal_components(config).settings
     numbers = "" if is_far_behind_pca(metrics, config) else f" ({of_components(metrics)})"  # else in the warning
-    return Cure(
-        f"Principal components keep neighbours better{numbers}; set " + " and ".join("{}" for _ in settings), settings
-    )
+    return Cure(f"Principal components keep neighbours better{numbers}; set {{}}", (PRINCIPAL_COMPONENTS,))
 
 
 def is_far_behind_pca(metrics: Metrics, config: Config) -> bool:

@@ -79,7 +79,7 @@ def of_pca(metrics: Metrics, config: Config) -> Iterator[Finding]:
         f"Principal components keep neighbours better than the embedding ({cures.of_components(metrics)}"
         f"{scope(metrics, ', ')})"
     )
-    cure = cures.reg_from_data(metrics, config) or cures.principal_components(config)
+    cure = cures.reg_from_data(metrics, config) or cures.BY_COMPONENTS
     level: Level = "minor" if cures.is_far_behind_pca(metrics, config) else "note"
     yield Finding("pca_gain", gain["low"], bounds.PCA_GAIN, sentence, cure, level)
 

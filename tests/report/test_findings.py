@@ -259,12 +259,6 @@ def test_a_reg_that_was_set_is_replaced_before_the_method() -> None:
     assert (trustworthiness.cure.is_command, redundancy.cure.text) == (False, "")
 
 
-def test_principal_components_get_an_eigensolver_that_computes_them() -> None:
-    config = config_of(eigensolver={"method": "factored"})
-    [finding] = found({**LOW, "n_features": 40}, config)
-    assert finding.as_json()["key"] == {"method": "pca", "eigensolver.method": "auto", "eigensolver.n_components": 12}
-
-
 def test_no_cure_contradicts_another() -> None:
     clump = {"participation": [[300.0, 3.0]], "separated": [[0, 3]]}
     findings = found({**LOW, **clump, "n_features": 40}, config_of(method="ltsa"))
@@ -659,8 +653,6 @@ def test_redundant_coordinate_gives_way_to_better_principal_components() -> None
     finding, warning = found({**BETTER, **repeated, "pca_gain": {**BETTER["pca_gain"], "low": 0.016}})
     assert "keep neighbours better; set method: pca" in finding.text()
     assert "(trustworthiness 0.008 higher, 90 %" in warning.text()
-    [finding] = found({**BETTER, **repeated}, config_of(eigensolver={"method": "factored"}))
-    assert finding.text().endswith("; set method: pca and eigensolver.method: auto.")
     [finding] = found({**BETTER, **repeated}, config_of(weights={"reg": 1e-3}))
     assert finding.as_json()["key"] == {"eigensolver.n_components": 1}
 
@@ -680,8 +672,6 @@ def test_many_points_at_few_places_are_the_verdict_if_principal_components_sprea
     assert "at few places: 43 % of the pairs of points differ by at most 1 % of the range" in finding.text()
     assert finding.text().endswith("(bound: 25 %; principal components: 0.4 %). method: pca spreads the points.")
     assert finding.as_json()["key"] == {"method": "pca"}
-    [finding] = found(DOTS, config_of(eigensolver={"method": "factored"}))
-    assert finding.text().endswith("method: pca with eigensolver.method: auto spreads the points.")
     assert found({**DOTS, "correlation_sum": {"value": 0.43, "low": 0.25}}) == []
     for high, price in ((-0.03, ", but lowers the trustworthiness by 0.042"), (0.01, "")):
         gain = {"value": -0.042, "low": -0.05, "high": high, "sample": 490}
