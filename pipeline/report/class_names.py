@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,33 +115,29 @@ def write_names(
     names: Sequence[str],
     colors: Array,
     piece: Array | None,
-    numbered: set[int] | None = None,
+    numbered: Collection[int] = (),
 ) -> None:
     """Write the names of classes into a panel whose layout is final. codes: (n,) of its points.
 
-    colors: RGBA (n_classes, 4) of the lines from the names to their points. numbered: classes whose number, as
-    `number_of` writes it, stands for their name. Names that have no good place, and long ones that would fill too much
-    of the picture, are added to it; None: there are no numbers.
+    colors: RGBA (n_classes, 4) of the lines from the names to their points. numbered: classes whose number stands for
+    their name.
 
-    A name never covers another one and is never cut: a long one has several lines.
+    A name never covers another one, or the title of a piece, and is never cut: a long one has several lines.
     """
     with fonts_for(figure.findobj(Text)):
         figure.draw_without_rendering()
     ax, unit = panel.ax, figure.dpi / 72.0
     frame, pixels = ax.get_window_extent(), ax.transData.transform(np.column_stack([panel.x, panel.y]))
     drawn = _drawn_cells(pixels - (frame.x0, frame.y0), frame, 4 * unit)
-    places = name_places(panel.x, panel.y, codes, len(names), piece)
-    if numbered is not None:
-        numbered |= {code for code, name in enumerate(names) if len(name) > MOST_LETTERS}
-    found = list[_Found]()
-    for _ in range(1 if numbered is None else 3):
-        found = _arranged(ax, places, names, numbered or set(), frame, drawn)
-        more = set() if numbered is None else _without_good_place(found, frame, drawn) - numbered
-        if numbered is None or not more:
-            break
-        numbered |= more
-    for place, text, best in found:
+    titles = [text.get_window_extent() for text in ax.texts]
+    placed = [_Placed(title, Path([title.min])) for title in titles]
+    for place in name_places(panel.x, panel.y, codes, len(names), piece):
+        text = number_of(place.code) if place.code in numbered else _lines_of(names[place.code])
+        extent = _extent(ax, text)
+        at = ax.transData.transform((place.x, place.y))
+        best = _best(at, extent.width + 4 * unit, extent.height + 2 * unit, frame, drawn, placed, unit)
         if best is not None:
+            placed.append(best)
             _write(ax, text, best, colors[place.code])
 
 
@@ -151,57 +147,22 @@ def number_of(code: int) -> str:
 
 
 class _Placed(NamedTuple):
-    """A placed name: its box and the line from its points, in pixels; cells under the box, crossed lines and names."""
+    """A placed name: its box, and the line from its points, in pixels."""
 
     box: Bbox
     line: Path
-    covered: float
-    faults: int
 
 
-_Found = tuple[NamePlace, str, _Placed | None]
-"""A class at a place, the text that names it there, and where it is written; None if there is no place for it."""
-
-
-def _arranged(
-    ax: Axes, places: Sequence[NamePlace], names: Sequence[str], numbered: set[int], frame: Bbox, drawn: Array
-) -> list[_Found]:
-    """The text of each place and where it is written, the first ones first; not over the titles of pieces."""
-    titles = [text.get_window_extent() for text in ax.texts]
-    placed = [_Placed(title, Path([title.min]), 0.0, 0) for title in titles]
-    found, unit = list[_Found](), ax.figure.dpi / 72.0
-    for place in places:
-        text = number_of(place.code) if place.code in numbered else _lines_of(names[place.code])
-        artist = ax.text(0.0, 0.0, text, **STYLE)
-        with fonts_for([artist]):
-            extent = artist.get_window_extent()
-        artist.remove()
-        at = ax.transData.transform((place.x, place.y))
-        best = _best(at, extent.width + 4 * unit, extent.height + 2 * unit, frame, drawn, placed, unit)
-        placed += [] if best is None else [best]
-        found.append((place, text, best))
-    return found
+def _extent(ax: Axes, text: str) -> Bbox:
+    artist = ax.text(0.0, 0.0, text, **STYLE)
+    with fonts_for([artist]):
+        extent = artist.get_window_extent()
+    artist.remove()
+    return extent
 
 
 def _lines_of(name: str) -> str:
     return "\n".join(textwrap.wrap(plain_text(name, MOST_LETTERS), LINE_LETTERS)) or "(empty)"
-
-
-def _without_good_place(found: Sequence[_Found], frame: Bbox, drawn: Array) -> set[int]:
-    """Classes to number: all with long names if names fill a quarter of the picture, else those over what is drawn.
-
-    A name of which 70 % is over drawn cells is inside a dense cloud, not over a thin part of it.
-    """
-    is_long = {place.code for place, text, _ in found if "\n" in text}
-    cell = frame.width * frame.height / ((drawn.shape[0] - 1) * (drawn.shape[1] - 1))
-    area = sum(best.box.width * best.box.height for _, _, best in found if best is not None)
-    if any(best is None for _, _, best in found) or area > 0.25 * frame.width * frame.height:
-        return is_long or {place.code for place, _, best in found if best is None}
-    bad = [
-        best is not None and (best.faults > 0 or 8 < best.covered < 0.7 * best.box.width * best.box.height / cell)
-        for _, _, best in found
-    ]
-    return {place.code for (place, _, _), is_bad in zip(found, bad, strict=True) if is_bad}
 
 
 def _write(ax: Axes, text: str, best: _Placed, color: Array) -> None:
@@ -252,15 +213,13 @@ def _best(
                 continue
             end = min(max(at[0], box.x0), box.x1), min(max(at[1], box.y0), box.y1)
             line = Path(np.array([at, end]))
-            covered, faults = _covered(box, frame, drawn), 0
-            cost = radius / unit + 60.0 * covered
+            cost = radius / unit + 60.0 * _covered(box, frame, drawn)
             if cost < lowest:  # the other terms take longer
-                faults = _faults(box, line, placed)
-                cost += 150.0 * faults
+                cost += 150.0 * _faults(box, line, placed)
             if cost < lowest:
                 cost += 6.0 * _along(line, frame, drawn)
             if cost < lowest:
-                best, lowest = _Placed(box, line, covered, faults), cost
+                best, lowest = _Placed(box, line), cost
         if lowest <= radius / unit:  # places farther away cost more
             break
     return best

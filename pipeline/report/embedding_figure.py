@@ -4,7 +4,7 @@ Up to `SCATTER_POINTS` points are drawn one by one; more points are aggregated o
 use pyplot's global state, so any process or thread can draw them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import combinations
 from typing import NamedTuple
@@ -158,11 +158,11 @@ def _are_many(panels: Sequence[Panel]) -> bool:
 
 
 def draw_content(
-    figure: Figure, panels: Sequence[Panel], content: Content, paint: Paint, numbered: set[int] | None = None
+    figure: Figure, panels: Sequence[Panel], content: Content, paint: Paint, numbered: Collection[int] = ()
 ) -> None:
     """Draw the points of each panel in the colours of `shown_paint`; the key is already there, as it takes room.
 
-    numbered: classes with a number in place of a name, see `write_names`; None if the key has no numbers.
+    numbered: classes with a number in place of a name, see `write_names`.
     """
     if content.is_histogram:
         heights, _, _ = panels[0].ax.hist(panels[0].x, bins=80, range=panels[0].x_range, color=POINT)

@@ -39,6 +39,8 @@ DENSITY_POINTS = 2_000
 CLASS_POINTS = 200_000
 CLASS_LETTERS = 10
 """Letters of a line of the name above a cell of a class."""
+LONG_NAME = 40
+"""Letters of a name above which its class has a number in all pictures: such names would fill them."""
 
 
 class PagePicture(NamedTuple):
@@ -58,7 +60,7 @@ class PagePicture(NamedTuple):
 
 class PagePictures(NamedTuple):
     """All pictures of an embedding, the colour key (None: one colour), a remark below all of them, and the picture
-    of the eigenvalues. numbered: classes of the key with a number in place of a name in some picture."""
+    of the eigenvalues. numbered: classes of the key with a number in place of a name in the pictures."""
 
     pictures: list[PagePicture]
     key: Key | None
@@ -76,17 +78,17 @@ def draw_page_pictures(embedding: Float64, component: Int32, color: Column | Non
     classes = content.paint.classes
     apart = classes is not None and content.n_coordinates > 1 and len(classes.names) > 1
     width = SINGLE_WIDTH if len(content.pairs) == 1 and not apart else WIDTH
-    numbered, numbered_if_wide = set[int](), set[int]()
+    names = classes.names if apart and classes is not None else []
+    numbered = frozenset(code for code, name in enumerate(names) if len(name) > LONG_NAME)
     drawn = [_scatter(content, pair, width, numbered) for pair in content.pairs]
-    wide, _ = _scatter(content, content.pairs[0], 11.0, numbered_if_wide, aspect=0.5)
+    wide, _ = _scatter(content, content.pairs[0], 11.0, numbered, aspect=0.5)
     pictures = [picture for picture, _ in drawn]
     pictures[0] = pictures[0]._replace(wide=wide.pair)
     if apart and classes is not None:
         if content.n_rows >= DENSITY_POINTS:
             pictures.append(_density(content))
         pictures.append(_each_class(content, classes, numbered))
-    in_key = frozenset(numbered | numbered_if_wide)
-    return PagePictures(pictures, key_of(drawn[0][1]), _remark(content), numbered=in_key)
+    return PagePictures(pictures, key_of(drawn[0][1]), _remark(content), numbered=numbered)
 
 
 def _figure(width: float, aspect: float = ASPECT) -> tuple[Figure, Axes]:
@@ -95,7 +97,7 @@ def _figure(width: float, aspect: float = ASPECT) -> tuple[Figure, Axes]:
 
 
 def _scatter(
-    content: Content, pair: tuple[Column, Column], width: float, numbered: set[int], aspect: float = ASPECT
+    content: Content, pair: tuple[Column, Column], width: float, numbered: frozenset[int], aspect: float = ASPECT
 ) -> tuple[PagePicture, Paint]:
     figure, ax = _figure(width, aspect)
     panel = panel_of(ax, content, pair)
@@ -123,14 +125,12 @@ def _density(content: Content) -> PagePicture:
     return PagePicture(to_pair(figure), caption, f"The same points by density: at most {highest:,.0f} about a pixel.")
 
 
-def _each_class(content: Content, classes: Classes, numbered: set[int]) -> PagePicture:
-    """One cell per class: its points in colour, all others in grey. Classes whose names are too long get numbers."""
+def _each_class(content: Content, classes: Classes, numbered: frozenset[int]) -> PagePicture:
+    """One cell per class: its points in colour, all others in grey."""
     n_columns = min(4, math.ceil(math.sqrt(len(classes.names))))
     n_rows = -(-len(classes.names) // n_columns)
-    numbered |= {code for code, name in enumerate(classes.names) if len(name) > 4 * CLASS_LETTERS}
     texts = [
-        number_of(code) if code in numbered else plain_text(name, 4 * CLASS_LETTERS)
-        for code, name in enumerate(classes.names)
+        number_of(code) if code in numbered else plain_text(name, LONG_NAME) for code, name in enumerate(classes.names)
     ]
     titles = [wrap(text, CLASS_LETTERS) for text in texts]
     more_lines = max(map(len, titles)) - 1
