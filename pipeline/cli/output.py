@@ -1,8 +1,6 @@
 """Text output of the commands: each function turns a result into lines."""
 
 import shlex
-import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from ..report.findings import Columns
 
 LISTED = 20  # names of columns in a line
-WIDE_TABLE = 56  # columns of a terminal in which each number of a status has its words
 
 
 def describe_validation(valid: "Validated") -> str:
@@ -143,13 +140,12 @@ def describe_solver(solver: "Json") -> str:
 
 
 def describe_status(status: "Status") -> str:
-    """The output of `lle status`, in a table as narrow as a narrow terminal needs it."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return "\n".join(line for part in status_lines(status, width) for line in part)
+    """The output of `lle status`."""
+    return "\n".join(line for part in status_lines(status) for line in part)
 
 
-def status_lines(status: "Status", width: int | None) -> tuple[list[str], list[str], list[str]]:
-    """Lines before the table of the stages, of the table, and after it. width: of the terminal; None without one."""
+def status_lines(status: "Status") -> tuple[list[str], list[str], list[str]]:
+    """Lines before the table of the stages, of the table, and after it."""
     lines = [f"{status['store']}: {status['state']}{_stopped_in(status)}"]
     if published := status.get("published"):
         lines[0] += f", published {published['version']} of {published['when']}, {published['rows']} rows"
@@ -167,7 +163,7 @@ def status_lines(status: "Status", width: int | None) -> tuple[list[str], list[s
         rest.append(
             f"not published, {work['state']}{_stopped_in(work)}, {counted(done, 'block')} done: {work['store']}"
         )
-    return lines, _stage_table(status["stages"], width), rest
+    return lines, _stage_table(status["stages"]), rest
 
 
 def describe_progress(status: "Status") -> str:
@@ -175,28 +171,16 @@ def describe_progress(status: "Status") -> str:
     return f"; run: {describe_share(**progress)}" if (progress := status.get("progress")) else ""
 
 
-def _stage_table(stages: "dict[str, StageStatus]", width: int | None) -> list[str]:
+def _stage_table(stages: "dict[str, StageStatus]") -> list[str]:
     """A line for each stage, and their total. Stages that have not begun have an unknown number of blocks."""
-    n_waiting = sum(entry["blocks"] is None for entry in stages.values())
     rows = [(name, entry["done"], entry["blocks"], entry["seconds"]) for name, entry in stages.items()]
     rows.append(("total", sum(row[1] for row in rows), sum(row[2] or 0 for row in rows), sum(row[3] for row in rows)))
-    if width is None or width >= WIDE_TABLE:
-        lines = [
-            f"  {name:<18}{done:>6} of {'?' if of is None else of:>6} blocks{seconds:>10.1f} s"
-            for name, done, of, seconds in rows
-        ]
-    else:
-        counts = [f"{done}/{'?' if of is None else of}" for _, done, of, _ in rows]
-        longest = max(map(len, counts))
-        lines = [
-            f"{name:<17}{count:>{longest}}{seconds:>7.0f} s"
-            for (name, _, _, seconds), count in zip(rows, counts, strict=True)
-        ]
-    waiting = f"{n_waiting} of {len(stages)} stages have not begun"
-    if n_waiting and (width is None or len(lines[-1]) + 2 + len(waiting) <= width):
-        lines[-1] += f"; {waiting}"
-    elif n_waiting:
-        lines.append(waiting)
+    lines = [
+        f"  {name:<18}{done:>6} of {'?' if of is None else of:>6} blocks{seconds:>10.1f} s"
+        for name, done, of, seconds in rows
+    ]
+    if n_waiting := sum(entry["blocks"] is None for entry in stages.values()):
+        lines.append(f"  {n_waiting} of {len(stages)} stages have not begun")
     return lines
 
 

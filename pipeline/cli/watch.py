@@ -50,7 +50,7 @@ def _print_json(status: "Status") -> None:
 
 
 def _rewrite(table: Live, status: "Status") -> None:
-    head, rows, rest = status_lines(status, table.console.width)
+    head, rows, rest = status_lines(status)
     unwrapped = [Text(line, no_wrap=True, overflow="ellipsis") for line in rows]
     table.update(Group(*map(Text, head), *unwrapped, *map(Text, rest)), refresh=True)
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from lle.cli import watch
 from lle.cli.commands import app
-from lle.cli.output import describe_run, describe_status, status_lines
+from lle.cli.output import describe_run, describe_status
 from lle.cli.watch import watch_status
 from lle.core.errors import Interrupted, StoreError
 from lle.engine import checkpoint
@@ -63,19 +63,9 @@ def status_with(n_blocks: int) -> dict:
 
 
 def test_status_has_a_total_and_counts_stages_that_have_not_begun():
-    total = describe_status(status_with(40)).splitlines()[-1]
-    assert " ".join(total.split()) == "total 43 of 80 blocks 1236.5 s; 1 of 3 stages have not begun"
-
-
-@pytest.mark.parametrize("width", [34, 40, 55, 56, 60, 80, 120])
-@pytest.mark.parametrize("n_blocks", [40, 400])
-def test_the_table_fits_the_terminal_with_all_of_its_numbers(width, n_blocks):
-    _, table, _ = status_lines(status_with(n_blocks), width)
-    assert max(map(len, table)) <= width
-    words = [" ".join(line.replace("/", " of ").replace(" blocks", "").split()) for line in table]
-    assert words[0].startswith(f"find_neighbors {n_blocks} of {n_blocks} 123")
-    assert words[1].startswith(f"solve_embedding 3 of {n_blocks} 2")
-    assert words[-1].endswith("1 of 3 stages have not begun")
+    total, waiting = describe_status(status_with(40)).splitlines()[-2:]
+    assert " ".join(total.split()) == "total 43 of 80 blocks 1236.5 s"
+    assert waiting == "  1 of 3 stages have not begun"
 
 
 @pytest.mark.parametrize("width", [25, 40, 56])
@@ -148,9 +138,7 @@ def test_watch_rewrites_its_table_on_a_terminal(monkeypatch):
     screen = Console(file=io.StringIO(), force_terminal=True, width=100)
     monkeypatch.setattr(watch, "Console", lambda **options: screen)
     monkeypatch.setattr(watch.sys, "stdout", Mock(isatty=lambda: True))
-    monkeypatch.setattr(
-        watch, "status_lines", lambda status, width: ([f"table {status['now']['done']}"], ["second line"], [])
-    )
+    monkeypatch.setattr(watch, "status_lines", lambda status: ([f"table {status['now']['done']}"], ["second line"], []))
     statuses = iter([at("ingest", "read", 1), at("ingest", "read", 2), {"state": "done", "now": None}])
     assert watch_status(lambda: next(statuses), False, 0.0)["state"] == "done"
     written = screen.file.getvalue()
