@@ -214,10 +214,8 @@ def _best(
             end = min(max(at[0], box.x0), box.x1), min(max(at[1], box.y0), box.y1)
             line = Path(np.array([at, end]))
             cost = radius / unit + 60.0 * _covered(box, frame, drawn)
-            if cost < lowest:  # the other terms take longer
+            if cost < lowest:  # the other term takes longer
                 cost += 150.0 * _faults(box, line, placed)
-            if cost < lowest:
-                cost += 6.0 * _along(line, frame, drawn)
             if cost < lowest:
                 best, lowest = _Placed(box, line), cost
         if lowest <= radius / unit:  # places farther away cost more
@@ -232,16 +230,6 @@ def _covered(box: Bbox, frame: Bbox, drawn: Array) -> float:
     r0, r1 = (edge(rows * (y - frame.y0) / frame.height) for edge, y in ((math.floor, box.y0), (math.ceil, box.y1)))
     r1, c1 = min(r1, rows), min(c1, columns)
     return float(drawn[r1, c1] - drawn[r0, c1] - drawn[r1, c0] + drawn[r0, c0])
-
-
-def _along(line: Path, frame: Bbox, drawn: Array) -> float:
-    """How long, in cells, the line of a name is over cells in which something is drawn."""
-    (rows, columns), size = np.subtract(drawn.shape, 1), (frame.width, frame.height)
-    start, end = (columns, rows) * (np.asarray(line.vertices) - (frame.x0, frame.y0)) / size
-    n = int(math.dist(start, end))
-    places = start + np.arange(1, n + 1)[:, None] / max(1, n) * (end - start)
-    c, r = places.astype(int).clip(0, (columns - 1, rows - 1)).T
-    return float(np.count_nonzero(drawn[r + 1, c + 1] - drawn[r, c + 1] - drawn[r + 1, c] + drawn[r, c]))
 
 
 def _faults(box: Bbox, line: Path, placed: Sequence[_Placed]) -> int:

@@ -15,12 +15,10 @@ from matplotlib import colormaps, rc_context
 from matplotlib.colors import to_rgb, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.image import imread
-from matplotlib.path import Path
 from matplotlib.text import Text
-from matplotlib.transforms import Bbox
 
 from lle.config.load import resolved
-from lle.report import charts, class_names, component_layout, embedding_figure, figure_style, panel
+from lle.report import charts, component_layout, embedding_figure, figure_style, panel
 from lle.report.column import Column
 from lle.report.component_layout import SMALLEST_SCALE, shelves
 from lle.report.embedding_figure import draw_embedding
@@ -639,16 +637,3 @@ def test_names_in_the_legend_are_whole(figures: list[Figure]) -> None:
     texts = [text.get_text() for text in figures[0].legends[0].get_texts()]
     assert [text.replace("\n", "").replace(" ", "") for text in texts] == [name.replace(" ", "") for name in names]
     assert max(len(line) for text in texts for line in text.split("\n")) <= 24
-
-
-def test_lines_of_names_count_the_drawn_cells_along_them() -> None:
-    """Points on the diagonal of 100 x 100 cells: a line along it is over points all the way, one across it once."""
-    frame = Bbox.from_extents(50.0, 20.0, 150.0, 120.0)
-    drawn = class_names._drawn_cells(np.repeat(np.arange(100.0)[:, None], 2, axis=1) + 0.5, frame, 1.0)
-
-    def along(start: tuple[float, float], end: tuple[float, float]) -> float:
-        return class_names._along(Path([start, end]), frame, drawn)
-
-    assert along((50.0, 20.0), (150.0, 120.0)) == pytest.approx(100 * 2**0.5, abs=3)
-    assert along((50.0, 120.0), (150.0, 20.0)) <= 2
-    assert along((50.0, 60.0), (50.0, 120.0)) == 0
