@@ -16,7 +16,6 @@ MAX_BYTES = 2**22  # of a file: PyYAML takes 300 times the memory of a text of s
 MAX_DEPTH = 50  # maximum levels of nesting; a config has five
 MAX_VALUES = 100_000  # in a file, each alias counted with the values that it refers to
 MAX_BITS = 128  # of a whole number
-PLAIN = re.compile(r"[A-Za-z_./][\w./-]*", re.ASCII)  # texts that may stand without quotes, also in lists
 FORBIDDEN = re.compile("[\0\ud800-\udfff]")  # no path and no message can hold them
 
 
@@ -81,7 +80,11 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper, which quotes a text that `_Loader` would read as a number."""
+    """The safe dumper, which quotes a text that `_Loader` would read as a number, and escapes line breaks."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        style = None if data.splitlines() == [data] else '"'
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
 # YAML 1.2 reads 1e-3 as a number; PyYAML follows YAML 1.1, which expects 1.0e-3.
@@ -90,6 +93,7 @@ for kind in (_Loader, _Dumper):
         "tag:yaml.org,2002:float", re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$"), list("-+.0123456789")
     )
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def parse(text: str) -> Any:
@@ -144,23 +148,13 @@ def to_yaml(data: dict[str, object]) -> str:
 def in_flow_style(value: object) -> str:
     """Plain data as one line of YAML that may stand within braces.
 
-    >>> in_flow_style("a, b"), in_flow_style({"k": [1, "yes"]}), in_flow_style(0.01)
-    ("'a, b'", "{k: [1, 'yes']}", '0.01')
+    >>> print(in_flow_style("a, b"), in_flow_style({"k": [1, "yes"]}), in_flow_style("two\\nlines"))
+    'a, b' {k: [1, 'yes']} "two\\nlines"
     """
-    dumped = yaml.dump([value], Dumper=_Dumper, default_flow_style=True, width=float("inf"), sort_keys=False)
+    dumped = yaml.dump(
+        [value], Dumper=_Dumper, default_flow_style=True, width=float("inf"), sort_keys=False, allow_unicode=True
+    )
     return str(dumped).strip()[1:-1]
-
-
-def quoted(text: str) -> str:
-    """A text as one line of YAML, quoted if YAML would read it as something else.
-
-    >>> print(quoted("rows.parquet"), quoted("yes"), quoted("a: b"), quoted("two\\nlines"))
-    rows.parquet "yes" "a: b" "two\\nlines"
-    """
-    if PLAIN.fullmatch(text) and parse(text) == text:
-        return text
-    dumped: str = yaml.dump(text, Dumper=_Dumper, default_style='"', width=float("inf"), allow_unicode=True)
-    return dumped.rstrip("\n")
 
 
 def _without_secrets(text: str) -> str:

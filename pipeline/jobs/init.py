@@ -2,13 +2,13 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from ..config.load import check_config, json_schema, parse_input
-from ..config.yaml_io import in_flow_style, parse, quoted
+from ..config.yaml_io import in_flow_style, parse
 from ..core.errors import ConfigError, InputError, by_reason, counted, listed
 from ..engine.step import Json
 from ..inputs import Source
@@ -126,7 +126,7 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path | None)
     if proposal.is_table and "columns" not in proposal.keys:
         lines.append(_commented_columns(source.feature_names or ()))
     lines += [f"  # {remark}" for remark in proposal.remarks]
-    lines += [f"  # left out: {line}" for line in by_reason(proposal.left_out, quoted)]
+    lines += [f"  # left out: {line}" for line in by_reason(proposal.left_out, in_flow_style)]
     lines += ["preprocess:", _line("scale", *proposal.scale)]
     if proposal.incomplete:
         lines.append(_line("invalid", "drop", f"{proposal.incomplete}; error: end the run instead"))
@@ -146,22 +146,16 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path | None)
 
 def _commented_columns(features: Sequence[str]) -> str:
     """The features as a key to edit; of many only the first ones, as nobody edits so long a line."""
-    if len(features) <= MAX_LISTED:
-        return f"  # columns: {_list(features)}   these are the features; list those to take"
-    return f"  # columns: {_list(features[:3])}   the first of {len(features):,} features; list those to take"
+    about = "these are the features"
+    if len(features) > MAX_LISTED:
+        features, about = features[:3], f"the first of {len(features):,} features"
+    return f"  # columns: {in_flow_style(list(features))}   {about}; list those to take"
 
 
 def _line(key: str, value: object, comment: str, indent: int = 2) -> str:
-    shown = (
-        _list(value) if isinstance(value, list) else quoted(value) if isinstance(value, str) else in_flow_style(value)
-    )
-    text = " " * indent + f"{key}: {shown}"
+    text = " " * indent + f"{key}: {in_flow_style(value)}"
     comment = "".join(char if char.isprintable() else " " for char in comment)
     return f"{text:<{WIDTH - 2}}  # {comment}" if comment else text
-
-
-def _list(columns: Iterable[str | int]) -> str:
-    return f"[{', '.join(quoted(column) if isinstance(column, str) else str(column) for column in columns)}]"
 
 
 def _stem(data: str) -> str:

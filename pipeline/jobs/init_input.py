@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..config.load import parse_input
-from ..config.yaml_io import quoted
+from ..config.yaml_io import in_flow_style
 from ..core.errors import InputError, by_reason, counted, listed
 from ..inputs import Source, TableColumns, array_shapes, table_columns
 from ..inputs.array_checks import TO_ROWS, stacks_beside
@@ -141,10 +141,10 @@ def _remarks(roles: Roles, left_out: Mapping[str, str]) -> list[str]:
     """Comments on columns whose role the values do not show."""
     remarks, labels = [], [name for name in roles.other_labels if name in left_out][:NAMED]
     if roles.label is None and labels:
-        others = f"   or {listed([*map(quoted, labels[1:])])}" if labels[1:] else ""
-        remarks.append(f"label: {quoted(labels[0])}{others}   to colour the picture by a column with few values")
+        others = f"   or {listed([*map(in_flow_style, labels[1:])])}" if labels[1:] else ""
+        remarks.append(f"label: {in_flow_style(labels[0])}{others}   to colour the picture by a column with few values")
     if roles.few_values:
-        names = listed([*map(quoted, roles.few_values)])
+        names = listed([*map(in_flow_style, roles.few_values)])
         remarks.append(f"features with few whole numbers: {names}; take those that are codes out of columns")
     return remarks
 
