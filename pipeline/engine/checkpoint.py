@@ -185,8 +185,7 @@ def _unpack(content: Json | None, fingerprint: str, kind: type[T]) -> BlockRepor
     """The report in a marker; None if the marker is missing or damaged (None) or its fingerprint differs."""
     if content is None or content.get("fingerprint") != fingerprint:
         return None
-    fields = {key: value for key, value in content.items() if key != "fingerprint"}
-    report, block = from_json(kind, fields.get("report")), from_json(BlockReport[T], fields)
+    report, block = from_json(kind, content.get("report")), from_json(BlockReport[T], content)
     return None if report is None or block is None else replace(block, report=report)
 
 

@@ -245,10 +245,6 @@ class Bundles:
         """A dataclass that was stored as a JSON object (storage/records.py); None if it is missing or damaged."""
         return from_json(kind, self.get_json(name))
 
-    def read_open_record(self, name: str, kind: type[T]) -> T | None:
-        """As `read_record`, without the fields that the class does not have: a later version may have written them."""
-        return from_json(kind, self.get_json(name), unknown="ignore")
-
     def read_records(self, names: Sequence[str], kind: type[T]) -> list[T | None]:
         """As `read_record` for several names, in their order; several are read at one time from an object store."""
         return list(self.map_together(lambda name: self.read_record(name, kind), names))

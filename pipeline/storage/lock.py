@@ -79,7 +79,7 @@ class RunLock:
 
     def __enter__(self) -> "RunLock":
         while not self.store.objects.create(self.name, self._content()):
-            holder = self.store.read_open_record(self.name, Holder)
+            holder = self.store.read_record(self.name, Holder)
             if holder is None and not self.store.objects.exists(self.name):
                 continue  # released in the meantime
             if holder is not None and holder_alive(self.store, self.name, holder):
@@ -98,7 +98,7 @@ class RunLock:
 
     def held(self, by: Holder | None = None) -> bool:
         """Whether this run (or `by`) still holds the lock. Another may take it over if this process was suspended."""
-        holder = self.store.read_open_record(self.name, Holder)
+        holder = self.store.read_record(self.name, Holder)
         return holder is not None and holder.token == (by or self.me).token
 
     def _remove_dead(self, token: str) -> None:
@@ -107,13 +107,13 @@ class RunLock:
         # An object store has no "delete if unchanged". Two runs may find the same dead holder. Without the claim, the
         # slower one could delete the new lock of the faster one.
         if not self.store.objects.create(claim, self._content()):
-            other_holder = self.store.read_open_record(claim, Holder)
+            other_holder = self.store.read_record(claim, Holder)
             if other_holder is not None and holder_alive(self.store, claim, other_holder):
                 raise self._refused(other_holder)
             self.store.objects.delete(claim)  # the run that created it died; the caller tries again
             return
         # The run that held the claim before may have removed the dead lock, and a third one may hold the store now.
-        current = self.store.read_open_record(self.name, Holder)
+        current = self.store.read_record(self.name, Holder)
         if (TORN if current is None else current.token) == token:
             self.store.objects.delete(self.name)
         self.store.objects.delete(claim)
@@ -176,7 +176,7 @@ def wait_for_lock(act: Callable[[], T], seconds: float, log: Callable[[str], Non
 
 def running(store: Store) -> bool:
     """Whether a live driver holds the store."""
-    holder = store.read_open_record(LOCK, Holder)
+    holder = store.read_record(LOCK, Holder)
     if holder is not None and not holder.is_local:
         age = time.time() - holder.alive  # a status query must not write to the store
         return not holder.is_of_my_job and age < STALE_SECONDS

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -42,11 +42,11 @@ def _as_json(value: object) -> object:
     return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def from_json(kind: type[T], content: object, unknown: Literal["forbid", "ignore"] = "forbid") -> T | None:
+def from_json(kind: type[T], content: object) -> T | None:
     """A dataclass from its JSON value; None if a field is missing or has another type.
 
-    The same for a field that the class does not have, unless `unknown` is "ignore". A `dict` in place of a dataclass
-    takes any JSON object.
+    Fields that the class does not have are ignored: another version may have written them. A `dict` in place of a
+    dataclass takes any JSON object.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def from_json(kind: type[T], content: object, unknown: Literal["forbid", "ignore
     """
     try:
         # Strictly, but with the rules for JSON: an integer is also a float, and a list may be a tuple.
-        value: T = _reader(cast(type, kind)).validate_json(json.dumps(content), strict=True, extra=unknown)
+        value: T = _reader(cast(type, kind)).validate_json(json.dumps(content), strict=True)
         return value
     except ValueError:
         return None

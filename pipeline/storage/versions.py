@@ -62,7 +62,7 @@ class Versions:
         """
         if not self.objects.exists(POINTER):
             return None
-        record = self.store.read_open_record(POINTER, Pointer)
+        record = self.store.read_record(POINTER, Pointer)
         if record is None or not record.history:
             raise DamagedStore(
                 f"{self.url}/{POINTER}: is damaged or was not written by a run. The next `lle run` writes it again. To "
@@ -160,7 +160,7 @@ class Versions:
         store = self.open(version)
         store.put_json(RETIRED, {"when": time.time()})
         names = [LOCK, *store.objects.names(READERS)]
-        holders = [(name, holder) for name in names if (holder := store.read_open_record(name, Holder))]
+        holders = [(name, holder) for name in names if (holder := store.read_record(name, Holder))]
         if any(holder_alive(store, name, holder) for name, holder in holders):
             return False
         store.erase()

@@ -312,7 +312,7 @@ class TestReaders:
     def test_a_pointer_that_cannot_be_read_now_is_not_deleted(self, job, tmp_path, monkeypatch):
         lle("run", job())
         root = Versions(str(tmp_path / "run.zarr"))
-        monkeypatch.setattr(Store, "read_open_record", Mock(side_effect=StoreError("the network is down")))
+        monkeypatch.setattr(Store, "read_record", Mock(side_effect=StoreError("the network is down")))
         with pytest.raises(StoreError, match="network"):
             root.delete_damaged_pointer()
         assert (tmp_path / "run.zarr/published.json").exists()
