@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from fsspec.spec import AbstractBufferedFile
 from fsspec.utils import glob_translate
 
-from ..core.errors import ConfigError, InputChanged, InputError, LleError, listed
+from ..core.errors import ConfigError, InputChanged, InputError, LleError
 from ..storage.remote_objects import open_remote
 from ..storage.retries import retried
 from .base import Stamp
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 MAGIC = re.compile(r"[*?\[]")
 PIECE_BYTES = 1 << 24  # bytes per request: the client's timeout is 30 seconds
 REQUESTS = 4  # at once, for the pieces of one read
-LISTED = 5
 _FOLDER = "is a folder; name the files in it, for instance"
 NOT_IN_URLS = {ord(character): f"%{ord(character):02X}" for character in "%?#"}
 
@@ -54,7 +53,7 @@ def find_objects(url: str, key: str) -> list[Stamp]:
             )
         entries = _matching(root, name, where)
         if not entries:
-            raise InputError(f"{where}: no object matches the pattern; {_what_exists(root, _folder(name))}")
+            raise InputError(f"{where}: no object matches the pattern; check the URL")
     return [_stamp(root, entry) for entry in sorted(entries, key=lambda entry: str(entry["path"]))]
 
 
@@ -105,12 +104,6 @@ def _split(url: str) -> tuple[str, str]:
     return f"{scheme}://{bucket}", unquote(name)
 
 
-def _folder(name: str) -> str:
-    """The folder of a name, or of the literal start of a pattern."""
-    literal = MAGIC.split(name, maxsplit=1)[0]
-    return literal.rpartition("/")[0]
-
-
 def _client(root: str) -> "ObjectStore":
     # The key includes the environment: credentials that are set later need a new client.
     return _client_of(root, hash(tuple(sorted(os.environ.items()))))
@@ -137,7 +130,7 @@ def _head(root: str, name: str, where: str) -> "ObjectMeta":
     except FileNotFoundError:
         if not root.startswith("http") and _list(root, name, deep=False):
             raise InputError(f"{where} {_FOLDER} '{where.partition(': ')[2]}/*'") from None
-        raise InputError(f"{where}: there is no such object; {_what_exists(root, name.rpartition('/')[0])}") from None
+        raise InputError(f"{where}: there is no such object; check the URL") from None
 
 
 def _matching(root: str, pattern: str, where: str) -> "list[ObjectMeta]":
@@ -146,7 +139,7 @@ def _matching(root: str, pattern: str, where: str) -> "list[ObjectMeta]":
         matches = re.compile(glob_translate(pattern)).match
     except ValueError as error:
         raise InputError(f"{where}: {error}; write it as /**/") from None
-    folder = _folder(pattern)
+    folder = MAGIC.split(pattern, maxsplit=1)[0].rpartition("/")[0]
     pattern_in_folder = pattern[len(folder) :].lstrip("/")
     entries = _list(root, folder, deep="/" in pattern_in_folder or "**" in pattern_in_folder)
     if exact := [entry for entry in entries if entry["path"] == pattern]:
@@ -167,17 +160,6 @@ def _list(root: str, folder: str, deep: bool) -> "list[ObjectMeta]":
     if deep:
         return retried(lambda: [entry for page in obstore.list(client, prefix=prefix) for entry in page])
     return retried(lambda: list(obstore.list_with_delimiter(client, prefix=prefix)["objects"]))
-
-
-def _what_exists(root: str, folder: str) -> str:
-    """The existing files of a folder, for a message."""
-    if root.startswith("http"):
-        return "check the URL"
-    names = [entry["path"] for entry in _list(root, folder, deep=False)]
-    where = f"{root}/{folder}" if folder else root
-    if not names:
-        return f"there are no files in {where}: check the URL"
-    return f"{where} holds {listed([name.rpartition('/')[2] for name in names], LISTED)}: check the URL"
 
 
 def _request(stamp: Stamp, start: int, count: int) -> memoryview:

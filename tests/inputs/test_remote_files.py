@@ -213,16 +213,9 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("url", "message"),
         [
-            (
-                "s3://bucket/refused/y.npy",
-                r"input\.path: s3://bucket/refused/y\.npy: there is no such object; "
-                r"s3://bucket/refused holds x\.npy: check the URL",
-            ),
-            (
-                "s3://bucket/refused/y*.npy",
-                "no object matches the pattern; s3://bucket/refused holds x.npy: check the URL",
-            ),
-            ("s3://bucket/nowhere/*.npy", "there are no files in s3://bucket/nowhere"),
+            ("s3://bucket/refused/y.npy", r"input\.path: s3://bucket/refused/y\.npy: there is no such object"),
+            ("s3://bucket/refused/y*.npy", "no object matches the pattern"),
+            ("s3://bucket/nowhere/*.npy", "no object matches the pattern"),
             ("s3://bucket/refused", "is a folder; name the files in it, for instance 's3://bucket/refused/\\*'"),
             ("s3://bucket/refused/", "is a folder; name the files in it, for instance 's3://bucket/refused/\\*'"),
             ("s3://nobody/x.npy", r"input\.path: s3://nobody/x\.npy: there is no such bucket"),
