@@ -29,12 +29,18 @@ Fingerprint = dict[str, object]
 
 
 class Coding(NamedTuple):
-    """How stored labels become numbers; code_of is None if they are numbers already. `width` columns."""
+    """How stored labels become numbers: categorical ones are indices into their names, in `width` columns.
+
+    `code_of` is None if they are numbers already.
+    """
 
     kind: LabelKind
     names: tuple[str, ...] | None = None
     code_of: Mapping[Hashable, int] | None = None
     width: int = 1
+
+
+NO_LABELS = Coding("none", width=0)
 
 
 class Stored(ABC):
@@ -68,7 +74,8 @@ class Source(Stored):
     dtype: np.dtype[np.generic]
     roles: ColumnRoles | None = None
     """The columns of the input if it is a table; `read` returns its features."""
-    labels: "Labels | Coding | None" = None
+    labels: "Labels | Coding" = NO_LABELS
+    """Their kind and names; the first use may read the labels once (never the points)."""
     image_shape: tuple[int, ...] | None = None
     """Height and width of the image that each row is, and 3 if it has colours; None if rows are no images."""
 
@@ -80,21 +87,6 @@ class Source(Stored):
     def locate(self, row: int) -> str:
         """Position of a row, for messages: its file and its row number there, counted from 0."""
         return f"row {row}"
-
-    @property
-    def label_kind(self) -> LabelKind:
-        """The kind of the labels. The first use may read the labels once (never the points)."""
-        return "none" if self.labels is None else self.labels.kind
-
-    @property
-    def label_names(self) -> tuple[str, ...] | None:
-        """Names of categorical labels; `read_labels` then returns indices into them."""
-        return None if self.labels is None else self.labels.names
-
-    @property
-    def label_width(self) -> int:
-        """Label values per row: 0 without labels, 1 for a vector, else the number of label columns."""
-        return 0 if self.labels is None else self.labels.width
 
     def read(self, start: int, stop: int) -> Array:
         """Rows [start, stop) as a new C-contiguous (rows, n_features) array of `dtype`. Raises InputError."""

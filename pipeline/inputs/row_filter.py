@@ -48,7 +48,7 @@ class ChosenRows(Source):
         return out
 
     def _read_labels(self, start: int, stop: int) -> Float64 | None:
-        if not self.label_width:
+        if not self.labels.width:
             return None
         parts = [
             np.asarray(self._labelled.read_labels(low, high))[rows] for _, low, high, rows in self._windows(start, stop)
@@ -92,8 +92,8 @@ class SelectedRows(ChosenRows):
     """
 
     def __init__(self, source: Source, where: float | str, labelled: Source) -> None:
-        if source.label_width != 1:
-            problem = "no labels" if not source.label_width else f"{source.label_width} label columns"
+        if source.labels.width != 1:
+            problem = "no labels" if not source.labels.width else f"{source.labels.width} label columns"
             raise InputError(f"input.where: needs an input with one label per row, found {problem}; give labels")
         super().__init__(source, _matching(source, where), labelled)
         self._where = where
@@ -129,7 +129,7 @@ def _matching(source: Source, where: float | str) -> Int64:
     places = [part.where for part in source.labels.stack.parts] if isinstance(source.labels, Labels) else []
     key = json.dumps([places, source.fingerprint(), where], sort_keys=True)  # a fingerprint has no folders
     if key not in _rows_by_key:
-        names, name = source.label_names, str(where)
+        names, name = source.labels.names, str(where)
         if names is not None and name not in names and isinstance(where, float) and where.is_integer():
             name = str(int(where))  # 3.0 is the class "3"
         if names is not None and name in names:

@@ -117,9 +117,8 @@ class FileSource(Source):
         self._columns = check_columns(columns, width, points[0].where)
         self._stored_row = width * max(part.dtype.itemsize for part in points)
         self.n_features = width if self._columns is None else len(self._columns)
-        self.labels: Labels | None = (
-            None if labels is None else Labels(StackedRows(labels, are_labels=True), self.n_rows)
-        )
+        if labels is not None:
+            self.labels = Labels(StackedRows(labels, are_labels=True), self.n_rows)
         self.detects_changes = all(part.detects_changes for part in (*points, *(labels or ())))
 
     def locate(self, row: int) -> str:
@@ -139,7 +138,7 @@ class FileSource(Source):
         return result
 
     def _read_labels(self, start: int, stop: int) -> Float64 | None:
-        return None if self.labels is None else self.labels.read(start, stop)
+        return self.labels.read(start, stop) if isinstance(self.labels, Labels) else None
 
     def _read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
         import pyarrow as pa  # only tables have columns
@@ -152,7 +151,7 @@ class FileSource(Source):
 
     def bytes_beside(self, n_rows: int) -> int:
         """The maximum of points and labels: separate steps read them."""
-        labels = 0 if self.labels is None else self.labels.bytes_beside(n_rows)
+        labels = self.labels.bytes_beside(n_rows) if isinstance(self.labels, Labels) else 0
         return max(self._points.bytes_beside(n_rows), labels)
 
     def stamps(self, size: int, n_rows: int | None = None) -> list[str]:
@@ -168,7 +167,7 @@ class FileSource(Source):
 
     def fingerprint(self) -> Fingerprint:
         files = Fingerprint(n_rows=self.n_rows, n_features=self.n_features, points=self._points.fingerprint())
-        return files if self.labels is None else files | {"labels": self.labels.stack.fingerprint()}
+        return files | {"labels": self.labels.stack.fingerprint()} if isinstance(self.labels, Labels) else files
 
 
 class TableSource(FileSource):

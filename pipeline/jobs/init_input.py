@@ -189,7 +189,7 @@ def _label_comment(section: dict[str, object], roles: Roles) -> tuple[str, str]:
     assert roles.label is not None
     labelled = open_section(parse_input({**section, "label": roles.label.name}, ()))
     try:
-        names = labelled.label_names
+        names = labelled.labels.names
     except InputError as error:  # too many categories
         return "", f"no label: {error}"
     found = "numbers" if names is None else f"{len(names)} categories"
@@ -263,12 +263,12 @@ def _as_label(section: dict[str, object], name: str) -> str:
     """A comment on the labels of this section; empty if the array cannot be a label."""
     try:
         labelled = open_section(parse_input(section, ()))
-        names = labelled.label_names
+        names = labelled.labels.names
     except InputError:
         return ""
     is_named = LABEL_NAME.fullmatch(Path(name).stem) is not None
     if names is None:
-        return "numbers; they colour the picture" if is_named and labelled.label_width == 1 else ""
+        return "numbers; they colour the picture" if is_named and labelled.labels.width == 1 else ""
     is_named = is_named or section["kind"] in {"npy", "idx"}  # such a file is found by its name
     most = max(MAX_CATEGORIES, labelled.n_rows // MIN_REPEATS if is_named else 0)
     return f"{len(names)} categories; they colour the picture" if 2 <= len(names) <= most else ""

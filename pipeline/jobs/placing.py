@@ -118,8 +118,8 @@ def steps(config: Config, job: embed_new.Job, layout: Layout, source: Source) ->
     """read_labels (if the input has labels) -> calibrate -> embed, for all rows of a config."""
     (kind, parameters), blocks = ingest.all_rows(config), layout.input_blocks
     bytes_beside = source.bytes_beside(min(blocks.size, blocks.n))
-    if source.label_width:
-        yield ingest.labels_step(kind, parameters, blocks, source.label_width, bytes_beside)
+    if source.labels.width:
+        yield ingest.labels_step(kind, parameters, blocks, source.labels.width, bytes_beside)
     if parameters.get("id") is not None:
         yield read_ids_step(kind, parameters, blocks, bytes_beside)
     return (yield from embed_new.steps(job, layout))

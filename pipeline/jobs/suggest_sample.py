@@ -55,7 +55,7 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
     """
     rng = np.random.default_rng([seed, 17])
     chosen = np.sort(rng.choice(source.n_rows, size=min(sample, source.n_rows), replace=False, shuffle=False))
-    has_categories = source.label_width == 1 and source.label_kind == "categorical"
+    has_categories = source.labels.width == 1 and source.labels.kind == "categorical"
     parts, label_parts, n_invalid = [], [], 0
     for start, rows, valid in _blocks(source):
         own = chosen[np.searchsorted(chosen, start) : np.searchsorted(chosen, start + len(rows))] - start

@@ -228,7 +228,7 @@ def read_k(
 
 def _numbers(source: Source, start: int, stop: int) -> Float64:
     """Labels as numbers; integer classes are stored as indices into their names."""
-    values, names = source.read_labels(start, stop), source.label_names
+    values, names = source.read_labels(start, stop), source.labels.names
     assert values is not None  # the config names them
     if values.ndim != 1:
         raise InputError(

@@ -68,7 +68,7 @@ def first_layout(config: Config, source: Source) -> Layout:
             f"{MAX_BLOCKS} are possible. Check the number of rows in the input's header, or raise block_points"
         )
     bytes_beside = source.bytes_beside(min(size, n))
-    return Layout(n, d, source.dtype.name, size, label_width=source.label_width, bytes_beside=bytes_beside)
+    return Layout(n, d, source.dtype.name, size, label_width=source.labels.width, bytes_beside=bytes_beside)
 
 
 def stored_block(store: Store, layout: Layout) -> int | None:
@@ -255,7 +255,7 @@ def read_labels(
             "input: expected labels, as the input's header lists them, found none; check whether the input has changed"
         )
     store.write(array_specs.LABEL.name, start, labels.reshape(len(labels), -1))
-    kind_of_labels, names = opened.label_kind, opened.label_names
+    kind_of_labels, names = opened.labels.kind, opened.labels.names
     return LabelsReport(kind_of_labels, names, digest=array_digest(labels, kind_of_labels, names))
 
 

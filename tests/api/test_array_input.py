@@ -51,7 +51,7 @@ def test_an_index_of_numbers_may_lack_some(tmp_path, toy_stages):
 def test_labels_of_whole_numbers_may_lack_some(tmp_path):
     section = input_section(POINTS, tmp_path, labels=pd.Series([7, 3, None, 7] * (N // 4), dtype="Int64"))
     source = open_source(**section)
-    assert source.label_names == ("3", "7")
+    assert source.labels.names == ("3", "7")
     np.testing.assert_array_equal(source.read_labels(0, 3), [1, 0, np.nan])
 
 

@@ -103,16 +103,16 @@ class TestPoints:
 
     def test_categories_are_decoded(self, path):
         source = open_source("anndata", path=path, label="stage")
-        assert (source.label_kind, source.label_names) == ("categorical", ("early", "late"))
+        assert (source.labels.kind, source.labels.names) == ("categorical", ("early", "late"))
         expected = np.select([STAGES == "early", STAGES == "late"], [0.0, 1.0], np.nan)
         np.testing.assert_array_equal(source.read_labels(5, 90), expected[5:90])
 
     def test_columns_of_numbers_and_text_are_labels(self, path):
         ages = open_source("anndata", path=path, label="age")
-        assert ages.label_kind == "continuous"
+        assert ages.labels.kind == "continuous"
         np.testing.assert_array_equal(ages.read_labels(0, N), ALONG)
         donors = open_source("anndata", path=path, label="donor")
-        assert donors.label_names == ("d0", "d1", "d2")
+        assert donors.labels.names == ("d0", "d1", "d2")
         np.testing.assert_array_equal(donors.read_labels(0, N), np.arange(N) % 3)
 
     @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_integers_that_may_be_missing_are_classes_and_ids(tmp_path, toy_stages, 
         root.close()
     for encoding in ("categorical", "nullable-integer"):
         source = open_source("anndata", path=str(path), label=encoding, id=encoding)
-        assert source.label_names == ("7", "9")
+        assert source.labels.names == ("7", "9")
         np.testing.assert_array_equal(source.read_labels(0, 6), [np.nan, 0, 1] * 2)
         assert source.read_columns([encoding], 1, 3)[encoding].to_pylist() == [7, 9]
         assert source.read_columns([encoding], 0, 2)[encoding].to_pylist() == [None, 7]

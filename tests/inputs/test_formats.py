@@ -33,9 +33,9 @@ class TestEveryKind:
         source = open_source(kind, **params)
         assert (source.n_rows, source.n_features) == (N, D)
         assert source.dtype == (np.float64 if kind == "csv" else np.float32)
-        assert source.label_kind == "categorical"
-        assert source.label_names == tuple("0123456")
-        assert source.label_width == 1
+        assert source.labels.kind == "categorical"
+        assert source.labels.names == tuple("0123456")
+        assert source.labels.width == 1
 
     @pytest.mark.slow
     @pytest.mark.parametrize("name", ALL_INPUTS)
@@ -67,7 +67,7 @@ class TestEveryKind:
     def test_no_labels(self, inputs, name):
         kind, params = inputs[name]
         source = open_source(kind, **{key: value for key, value in params.items() if key not in ("label", "labels")})
-        assert (source.label_kind, source.label_names, source.label_width) == ("none", None, 0)
+        assert (source.labels.kind, source.labels.names, source.labels.width) == ("none", None, 0)
         assert source.read_labels(0, 5) is None
 
     @pytest.mark.parametrize("name", ALL_INPUTS)
@@ -143,7 +143,7 @@ class TestGlobs:
         for i, values in enumerate(([0.5, 1.5], [2.5, 3.5, 4.5, 5.5, 6.5])):
             np.save(tmp_path / f"l{i}.npy", np.array(values))
         source = open_source("npy", path=f"{tmp_path}/p*.npy", labels=f"{tmp_path}/l*.npy")
-        assert source.label_kind == "continuous"
+        assert source.labels.kind == "continuous"
         assert source.read_labels(1, 6).tolist() == [1.5, 2.5, 3.5, 4.5, 5.5]
 
     def test_file_name_with_brackets_is_no_pattern(self, tmp_path):
@@ -253,8 +253,8 @@ class TestSynthetic:
     def test_manifolds(self, name):
         source = open_source("synthetic", name=name, n_points=300, noise=0.1, seed=5, phi=0.3)
         expected = sample(name, 0, 300, 5, 0.1, 0.3)
-        assert (source.n_rows, source.n_features, source.label_width) == (300, *MANIFOLDS[name])
-        assert (source.label_kind, source.label_names) == ("continuous", None)
+        assert (source.n_rows, source.n_features, source.labels.width) == (300, *MANIFOLDS[name])
+        assert (source.labels.kind, source.labels.names) == ("continuous", None)
         assert np.array_equal(source.read(100, 300), expected.points[100:])
         read_labels = source.read_labels(100, 300)
         assert np.array_equal(read_labels.reshape(200, -1), expected.coordinates[100:])
@@ -269,7 +269,7 @@ class TestSynthetic:
     @pytest.mark.parametrize("n_points", [None, 1797])
     def test_digits(self, n_points):
         source = open_source("synthetic", name="digits", n_points=n_points)
-        assert (source.n_rows, source.n_features, source.label_names) == (1797, 64, tuple("0123456789"))
+        assert (source.n_rows, source.n_features, source.labels.names) == (1797, 64, tuple("0123456789"))
         block = source.read(3, 1797)
         assert block.shape == (1794, 64)
         block[:] = -1

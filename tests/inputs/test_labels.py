@@ -18,7 +18,7 @@ class TestLabels:
         np.save(tmp_path / "x.npy", np.zeros((len(values), 2)))
         np.save(tmp_path / "y.npy", values)
         source = open_source("npy", path=tmp_path / "x.npy", labels=tmp_path / "y.npy")
-        return source.label_kind, source.label_names, source.read_labels(0, len(values))
+        return source.labels.kind, source.labels.names, source.read_labels(0, len(values))
 
     @pytest.mark.parametrize(
         ("values", "kind", "names", "expected"),
@@ -59,7 +59,7 @@ class TestLabels:
             np.save(tmp_path / f"y{i}.npy", np.array(values))
         source = open_source("npy", path=f"{tmp_path}/x*.npy", labels=f"{tmp_path}/y*.npy")
         assert source.read_labels(2, 5).tolist() == [1, 0, 2]
-        assert source.label_names == ("a", "b", "c")
+        assert source.labels.names == ("a", "b", "c")
 
     @pytest.mark.parametrize("first", [0, 1])
     def test_integers_of_one_file_and_floats_of_another_are_classes(self, tmp_path, first):
@@ -67,7 +67,7 @@ class TestLabels:
         for i, values in enumerate(([7, 5, 7], [9.0, np.nan, 5.0])):
             write_frame(tmp_path / f"x{(i + first) % 2}.parquet", np.zeros((3, 2)), values)
         source = open_source("parquet", path=f"{tmp_path}/x*.parquet", label="label")
-        assert source.label_names == ("5", "7", "9")
+        assert source.labels.names == ("5", "7", "9")
         expected = [1, 0, 1, 2, np.nan, 0]
         np.testing.assert_array_equal(source.read_labels(0, 6), np.roll(expected, 3 * first))
 
@@ -94,14 +94,14 @@ class TestLabels:
     def test_largest_whole_numbers_of_parquet_are_no_negative_labels(self, tmp_path):
         path = write_frame(tmp_path / "x.parquet", np.eye(3), np.array([2**64 - 1, 0, 2**63], np.uint64))
         source = open_source("parquet", path=path, label="label")
-        assert source.label_names == ("0", str(2**63), str(2**64 - 1))
+        assert source.labels.names == ("0", str(2**63), str(2**64 - 1))
         assert source.read_labels(0, 3).tolist() == [2, 0, 1]
 
     @pytest.mark.parametrize("kind", ["csv", "parquet"])
     def test_text_column_with_gaps(self, tmp_path, kind):
         path = write_frame(tmp_path / f"x.{kind}", np.eye(4), ["oak", None, "ash", "oak, red"])
         source = open_source(kind, path=path, label="label")
-        assert source.label_names == ("ash", "oak", "oak, red")
+        assert source.labels.names == ("ash", "oak", "oak, red")
         np.testing.assert_array_equal(source.read_labels(0, 4), [1, np.nan, 0, 2])
 
     @pytest.mark.parametrize(("zarr_format", "dtype"), [(2, "<U4"), (2, str), (3, str), (3, "<U4")])

@@ -55,7 +55,7 @@ class TestSameRows:
             key: f"{folder.url}/{Path(value).name}" if os.sep in str(value) else value for key, value in params.items()
         }
         local, remote = open_source(kind, **params), open_source(kind, **remote_params)
-        assert (remote.n_rows, remote.dtype, remote.label_names) == (local.n_rows, local.dtype, local.label_names)
+        assert (remote.n_rows, remote.dtype, remote.labels.names) == (local.n_rows, local.dtype, local.labels.names)
         for start, stop in ((0, remote.n_rows), (1777, 2001), (5, 5)):
             np.testing.assert_array_equal(remote.read(start, stop), local.read(start, stop))
             np.testing.assert_array_equal(remote.read_labels(start, stop), local.read_labels(start, stop))

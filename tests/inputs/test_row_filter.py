@@ -34,7 +34,7 @@ def test_rows_of_one_label_do_not_depend_on_the_blocks(labelled, monkeypatch, wh
     cuts = [0, 13, 14, 200, source.n_rows]
     parts = [source.read(first, past) for first, past in pairwise(cuts)]
     np.testing.assert_array_equal(np.concatenate(parts), expected)
-    assert set(source.read_labels(0, source.n_rows)) == {source.label_names.index("5")}
+    assert set(source.read_labels(0, source.n_rows)) == {source.labels.names.index("5")}
 
 
 def test_each_digit_by_itself():
@@ -121,7 +121,7 @@ def test_rows_are_chosen_by_one_column_and_labelled_by_another(table, monkeypatc
         source = opened("k", where=1, chosen_by="q")
         chosen = columns["q"] == 1
         np.testing.assert_allclose(source.read(0, source.n_rows), points[chosen], rtol=1e-12)
-        names = np.array(source.label_names, float)
+        names = np.array(source.labels.names, float)
         labels = np.concatenate([source.read_labels(low, high) for low, high in ((0, 100), (100, source.n_rows))])
         np.testing.assert_array_equal(names[labels.astype(int)], columns["k"][chosen])
     assert source.fingerprint() != opened("q", where=1).fingerprint()

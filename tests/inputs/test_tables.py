@@ -171,12 +171,12 @@ class TestCsv:
         (tmp_path / "x.csv").write_text("a,country,group\n" + lines)
         source = open_source("csv", path=tmp_path / "x.csv", label="country")
         assert source.roles == ColumnRoles(("a", "group"), "country", None, {})
-        assert source.label_names == ("-", "FR", "NA", "None")
+        assert source.labels.names == ("-", "FR", "NA", "None")
         np.testing.assert_array_equal(source.read_labels(0, 6), [2, 1, 3, 0, np.nan, 1])
         texts = source.read_columns(["country", "group"], 0, 6).to_pydict()
         assert texts == {"country": [*countries[:4], None, "FR"], "group": ["1", None, "10", "2", None, None]}
         numbers = open_source("csv", path=tmp_path / "x.csv", label="group")
-        assert (numbers.roles.features, numbers.label_names) == (("a",), ("1", "2", "10"))
+        assert (numbers.roles.features, numbers.labels.names) == (("a",), ("1", "2", "10"))
         np.testing.assert_array_equal(numbers.read_labels(0, 6), [0, np.nan, 2, 1, np.nan, np.nan])
 
     def test_column_of_missing_words_has_the_type_of_other_files_or_is_left_out(self, tmp_path):
@@ -189,7 +189,7 @@ class TestCsv:
         source = open_source("csv", path=tmp_path / "*.csv", label="c")
         assert source.roles == ColumnRoles(("a", "b"), "c", None, {})
         np.testing.assert_array_equal(source.read(0, 3), [[1, np.nan], [2, np.nan], [3, 4.5]])
-        assert source.label_names == ("none", "severe")
+        assert source.labels.names == ("none", "severe")
 
     @pytest.mark.parametrize("first", ["sep=;\r\n", "\ufeffsep=;\n", '"sep=;"\r\n', "SEP=;\n"])
     def test_line_of_excel_names_the_delimiter(self, tmp_path, monkeypatch, first):
@@ -285,12 +285,12 @@ class TestParquet:
         all_columns = open_source("parquet", path=tmp_path / "x.parquet", label="name")
         assert (all_columns.n_features, all_columns.dtype) == (5, np.float64)
         np.testing.assert_array_equal(all_columns.read(0, 3)[:, 3:], [[2.0**53, 1], [np.nan, 2], [3, np.nan]])
-        assert all_columns.label_names == ("a", "b", "c")
+        assert all_columns.labels.names == ("a", "b", "c")
 
     def test_integer_labels_with_gaps(self, tmp_path):
         pq.write_table(pa.table({"a": [1.0, 2.0, 3.0], "y": pa.array([7, None, 5])}), tmp_path / "x.parquet")
         source = open_source("parquet", path=tmp_path / "x.parquet", label="y")
-        assert source.label_names == ("5", "7")
+        assert source.labels.names == ("5", "7")
         np.testing.assert_array_equal(source.read_labels(0, 3), [1, np.nan, 0])
 
     def test_category_labels(self, tmp_path):
@@ -476,7 +476,7 @@ def test_truth_values_and_text_are_the_same_in_every_kind_of_table(tmp_path, nam
     expected = table[["a", "b", "paid"]].to_numpy(float, na_value=np.nan)
     parts = [source.read(start, min(start + 700, 3000)) for start in range(0, 3000, 700)]
     np.testing.assert_array_equal(np.concatenate(parts), expected)
-    assert (source.feature_names, source.label_names) == (("a", "b", "paid"), ("n", "s"))
+    assert (source.feature_names, source.labels.names) == (("a", "b", "paid"), ("n", "s"))
 
 
 def test_mistyped_column_gets_the_nearest_name(tmp_path):
