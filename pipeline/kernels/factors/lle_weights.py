@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.arrays import Bools, Float64, Floats
-from ...core.errors import InputError, UndeterminedEmbedding
+from ...core.errors import UndeterminedEmbedding
 
 Solve = Callable[[Float64, Bools, Float64], Float64]
 
@@ -52,18 +52,16 @@ def barycenter_weights(points: Floats, neighbors: Floats, valid: Bools, reg: flo
         rule: trace, absolute or when_needed.
 
     Raises:
-        InputError: coordinates or their squares are not finite, or a regularised Gram matrix is still singular.
+        UndeterminedEmbedding: a regularised Gram matrix is still singular.
 
     >>> x, y = np.zeros((1, 2)), np.array([[[1.0, 0.0], [-1.0, 0.0], [7.0, 7.0]]])
     >>> barycenter_weights(x, y, np.array([[True, True, False]]), reg=1e-3, rule="trace").weights
     array([[0.5, 0.5, 0. ]])
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # reported by _require_finite, with the row
-        offsets = np.subtract(neighbors, points[:, None, :], dtype=np.float64)
-        # An invalid slot gets a zero offset and a zero right-hand side: its weight is exactly 0.
-        offsets[~valid] = 0.0
-        trace = np.einsum("bkd,bkd->b", offsets, offsets)
-    _require_finite(trace)
+    offsets = np.subtract(neighbors, points[:, None, :], dtype=np.float64)
+    # An invalid slot gets a zero offset and a zero right-hand side: its weight is exactly 0.
+    offsets[~valid] = 0.0
+    trace = np.einsum("bkd,bkd->b", offsets, offsets)
     if (lost := trace < UNDERFLOW).any():
         offsets[lost] = trace[lost] = 0.0
     ridge = _ridge(offsets, trace, valid, reg, rule)
@@ -128,12 +126,3 @@ def _normalised(solve: Solve, offsets: Float64, valid: Bools, ridge: Float64, re
             "lie in a subspace of fewer dimensions than there are neighbours; raise weights.reg (1e-3 is usual)"
         )
     return np.asarray(solution / total)
-
-
-def _require_finite(trace: Float64) -> None:
-    bad = np.flatnonzero(~np.isfinite(trace))
-    if bad.size:
-        raise InputError(
-            f"expected finite coordinates whose squares are finite, found others at {bad.size} of {len(trace)} points "
-            f"of the batch or their neighbours (first: row {bad[0]}); set preprocess.invalid: drop, or scale the data"
-        )

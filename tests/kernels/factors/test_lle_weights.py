@@ -125,14 +125,6 @@ def test_zero_trace__equal_weights_as_scikit_learn() -> None:
     np.testing.assert_allclose(result.squared_error, [0, 0, 0, 0, 0, 3], rtol=1e-12)
 
 
-def test_errors__name_the_row() -> None:
-    X, Y = np.zeros((3, 2)), np.ones((3, 4, 2))
-    for bad in (np.nan, np.inf, 1e200):
-        Y[2, 0, 0] = bad
-        with pytest.raises(InputError, match=r"finite .* at 1 of 3 .* row 2"):
-            barycenter_weights(X, Y, np.ones((3, 4), bool), REG, "trace")
-
-
 def test_errors__singular_without_regularisation() -> None:
     Y = np.array([[[1.0, 0.0], [2.0, 0.0], [4.0, 0.0]]])
     with pytest.raises(InputError, match=r"reg = 0 .* raise weights\.reg"):
