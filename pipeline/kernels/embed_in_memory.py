@@ -1,7 +1,5 @@
 """Embed a few thousand points in memory with any method of the family, for trials with a sample."""
 
-from collections.abc import Iterator
-
 import numpy as np
 from scipy.sparse import csr_array
 
@@ -13,7 +11,7 @@ from .eigensolver.problem import NO_HOOKS, Hooks, Problem
 from .eigensolver.rayleigh_ritz import Tolerances
 from .eigensolver.solve import bottom_eigenpairs
 from .factors.cost_matrix import local_factor
-from .factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
+from .factors.factor_rows import LocalRows, batches_of_equal_size, stack_rows
 from .factors.laplacian import degrees, edge_factor, heat_scale, own_edges, partial_degrees
 from .factors.lle_weights import barycenter_weights
 from .factors.ltsa_hessian import alignment_rows, hessian_rows
@@ -86,11 +84,11 @@ def lle_factor(points: Float64, ids: Int64, reg: float, rule: str) -> csr_array:
 
 
 def _modified_factor(points: Float64, ids: Int64, n_components: int, reg: float, rule: str) -> csr_array:
-    neighborhoods = _neighborhoods(points, ids)
+    neighborhoods = list(batches_of_equal_size(ids, points.shape[1]))
     values = [spread(variances(points[near] - points[rows, None]), n_components) for rows, near in neighborhoods]
     threshold = float(np.nanmedian(np.concatenate(values)))
     parts = []
-    for rows, near in _neighborhoods(points, ids):
+    for rows, near in neighborhoods:
         local = modified_rows(points[near] - points[rows, None], threshold, reg, rule)
         parts.append(LocalRows(rows, np.column_stack([near, rows]), local.values, local.used))
     return stack_rows(parts, len(points), len(points))
@@ -101,7 +99,7 @@ def _tangent_factor(method: str, points: Float64, ids: Int64, n_components: int)
     joined, own = np.full(len(points), -1), disconnected_from_own_list(ids)
     joined[own] = own
     parts = []
-    for rows, near in _neighborhoods(points, np.column_stack([ids, joined])):
+    for rows, near in batches_of_equal_size(np.column_stack([ids, joined]), points.shape[1]):
         values = (alignment_rows if method == "ltsa" else hessian_rows)(points[near], n_components)
         parts.append(LocalRows(rows, near, values, np.any(values != 0.0, axis=2)))
     return stack_rows(parts, len(points), len(points))
@@ -116,13 +114,6 @@ def _laplacian(points: Float64, ids: Int64, n_components: int) -> Float64:
     factor = edge_factor(edges, degree[edges.rows], degree[edges.neighbors], len(points))
     null = np.sqrt(degree / degree.sum())
     return np.asarray(_solve(factor, n_components, "shift_invert", null=null) / null[:, None])
-
-
-def _neighborhoods(points: Float64, ids: Int64) -> Iterator[tuple[Int64, Int64]]:
-    """Batches of points with equally many neighbours: (b,) points and (b, c) their neighbours."""
-    for rows, near in groups_of_equal_size(ids):
-        for part in batches(len(rows), 8 * near.shape[1] * (points.shape[1] + near.shape[1])):
-            yield rows[part], near[part]
 
 
 def _solve(

@@ -21,9 +21,9 @@ from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import FactorRows, factor_entries
 from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows
 from ..engine.step import WHOLE_DATA, Count, Report, Step, Task, Work, task
-from ..kernels.batches import BATCH_BYTES, batches
+from ..kernels.batches import BATCH_BYTES
 from ..kernels.factors import factor_rows
-from ..kernels.factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
+from ..kernels.factors.factor_rows import LocalRows, batches_of_equal_size, stack_rows
 from ..kernels.factors.ltsa_hessian import alignment_matrices, alignment_rows, hessian_matrices, hessian_rows
 from ..kernels.factors.modified_lle import modified_matrices, modified_rows, spread, variances
 from ..kernels.graph.connectivity import disconnected_from_own_list
@@ -195,14 +195,12 @@ class BlockLists(NamedTuple):
         """Batches of equal size of the neighbourhoods `members`."""
         own_ids = np.arange(self.start, self.start + len(self.ids))
         selected = np.arange(len(self.ids))[members]
-        for group, member_ids in groups_of_equal_size(self.ids[members]):
-            count = member_ids.shape[1]
-            for part in batches(len(group), 8 * max(count, 1) * (2 * self.points.shape[1] + 5 * count)):
-                at, chosen = selected[group[part]], member_ids[part]
-                positions = positions_of(chosen, self.listed, self.start, self.start + len(self.ids))
-                coordinates = self.points[positions].astype(np.float64)
-                centers = self.points[np.searchsorted(self.listed, own_ids[at])].astype(np.float64)
-                yield Batch(at, chosen, coordinates, centers)
+        for positions_inside, chosen in batches_of_equal_size(self.ids[members], self.points.shape[1]):
+            at = selected[positions_inside]
+            positions = positions_of(chosen, self.listed, self.start, self.start + len(self.ids))
+            coordinates = self.points[positions].astype(np.float64)
+            centers = self.points[np.searchsorted(self.listed, own_ids[at])].astype(np.float64)
+            yield Batch(at, chosen, coordinates, centers)
 
 
 def read_lists(store: Store, block_index: int, blocks: Blocks, joined: Int64 | None = None) -> BlockLists:

@@ -15,6 +15,7 @@ from scipy.linalg.lapack import dpstrf
 from scipy.sparse import csr_array, get_index_dtype
 
 from ...core.arrays import Bools, Float64, Int64, Ints
+from ..batches import batches
 
 LARGE = 48
 """From this number of neighbours on local matrices are added; with fewer, rows of F are as fast and more accurate."""
@@ -37,17 +38,19 @@ class LocalRows(NamedTuple):
     """(b, R) which rows are part of F."""
 
 
-def groups_of_equal_size(ids: Int64) -> Iterator[tuple[Int64, Int64]]:
-    """Divide the rows of lists (b, K), -1 in empty slots, by their number c of ids: (positions (g,), ids (g, c)).
+def batches_of_equal_size(ids: Int64, n_features: int) -> Iterator[tuple[Int64, Int64]]:
+    """Batches of lists (b, K), -1 in empty slots, with the same number c of ids: (positions (g,), ids (g, c)).
 
-    >>> [(rows.tolist(), ids.tolist()) for rows, ids in groups_of_equal_size(np.array([[4, 7], [-1, 5], [9, 8]]))]
+    >>> lists = np.array([[4, 7], [-1, 5], [9, 8]])
+    >>> [(rows.tolist(), ids.tolist()) for rows, ids in batches_of_equal_size(lists, 3)]
     [([1], [[5]]), ([0, 2], [[4, 7], [9, 8]])]
     """
     ids = np.take_along_axis(ids, np.argsort(ids < 0, axis=1, kind="stable"), axis=1)
     counts = (ids >= 0).sum(axis=1)
     for count in np.unique(counts).tolist():
         rows = np.flatnonzero(counts == count)
-        yield rows, ids[rows, :count]
+        for part in batches(len(rows), 8 * max(count, 1) * (2 * n_features + 5 * count)):
+            yield rows[part], ids[rows[part], :count]
 
 
 def stack_rows(parts: Sequence[LocalRows], n_block: int, n_points: int) -> csr_array:
