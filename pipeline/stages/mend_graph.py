@@ -126,8 +126,9 @@ def analyse_graph(
         of_block = order[slice(*np.searchsorted(additions.rows[order], blocks.rows(target)))]
         selected = {name: values[of_block] for name, values in additions._asdict().items()}
         store.write_bundle(f"_work/additions/{target:05d}", **selected)
+    n_repaired = len(np.unique(repair.added.rows))
     message = (
-        f"graph: {repair.n_points_repaired} of {blocks.n} points got {repair.n_reverse_added} reverse neighbours and "
+        f"graph: {n_repaired} of {blocks.n} points got {repair.n_reverse_added} reverse neighbours and "
         f"{repair.n_bridges_added} bridges, which link closed groups to other points (closed classes: "
         f"{repair.closed_classes_before} before, {repair.closed_classes_left} after; pieces: {n_components})"
     )
@@ -141,8 +142,8 @@ def analyse_graph(
         closed_classes_by_component=repair.classes_by_component[:NAMED_COMPONENTS].tolist(),
         reverse_added=int(repair.n_reverse_added),
         bridges_added=int(repair.n_bridges_added),
-        points_repaired=int(repair.n_points_repaired),
-        message=message if repair.n_points_repaired else "",
+        points_repaired=n_repaired,
+        message=message if n_repaired else "",
     )
 
 

@@ -50,8 +50,6 @@ class Repair(NamedTuple):
     sorted by row, then distance."""
     n_reverse_added: int
     n_bridges_added: int
-    n_points_repaired: int
-    """Points that get a neighbour."""
     closed_classes_before: int
     """In the whole graph, including small components."""
     closed_classes_left: int
@@ -81,21 +79,15 @@ def repair_graph(lists: Lists, graph: CondensedGraph, component: Int32, reverse:
         is_large: (components,) mask; the others get no bridges, and with None no reverse neighbours.
     """
     n_before, sizes = len(graph.closed), np.bincount(component, minlength=len(is_large))
-    if reverse == 0:
-        return _as_repair(lists, graph, component, NO_EDGES, NO_EDGES, n_before)
+    reverses = bridges = NO_EDGES
     if reverse is None:
         reverses = _open_small_classes(lists, graph, component, sizes, is_large)
-    else:
+    elif reverse > 0:
         is_target, is_small = np.ones(len(component), np.bool_), _small_classes(graph, component, sizes)
         reverses = _reverse_neighbors(lists, is_target, graph.node, is_small, reverse)
         graph.add(reverses.rows, reverses.neighbors)
-    bridges = _bridges(lists, graph, component, is_large)
-    return _as_repair(lists, graph, component, reverses, bridges, n_before)
-
-
-def _as_repair(
-    lists: Lists, graph: CondensedGraph, component: Int32, reverses: Edges, bridges: Edges, n_before: int
-) -> Repair:
+    if reverse != 0:
+        bridges = _bridges(lists, graph, component, is_large)
     added = _concatenate([reverses, bridges])
     added = _take(added, np.lexsort((added.neighbors, added.distances, added.rows)))
     components = component[graph.lowest[graph.closed]]
@@ -103,7 +95,6 @@ def _as_repair(
         added,
         n_reverse_added=len(reverses.rows),
         n_bridges_added=len(bridges.rows),
-        n_points_repaired=len(np.unique(added.rows)),
         closed_classes_before=n_before,
         closed_classes_left=len(components),
         classes_by_component=np.bincount(components, minlength=int(component.max(initial=-1)) + 1),
