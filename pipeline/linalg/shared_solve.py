@@ -9,7 +9,7 @@ import gc
 import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from distributed import get_client
@@ -45,10 +45,9 @@ def solve_on_workers(store: Store, job: SolveJob, points: Int64) -> Solution:
     n_bytes = max(int(MEMORY_SHARE * least) - SOLVER_BYTES, 0) if least else job.max_bytes
     n_cuts = len(cut_bounds(len(points))) - 1
     spectrum, peak = run_in_group(client, solve_rows, (job, n_bytes), n_cuts, lambda: _saved_steps(store, job))
-    stored = StoredVectors(store, job.component, n_cuts)
     choice = Coordinates(store, points, job.n_components, job.n_neighbors)
-    solution = write_solution(choice, job, spectrum, stored.vector)
-    stored.delete()
+    solution = write_solution(choice, job, spectrum, lambda number: stored_vector(store, job.component, n_cuts, number))
+    delete_vectors(store, job.component)
     return replace(solution, subprocess_bytes=peak)
 
 
@@ -133,22 +132,15 @@ def _name(component: int, cut: int, number: int) -> str:
     return f"_work/eigen/part-{component:05d}-{cut:03d}-{number}"
 
 
-@dataclass(frozen=True)
-class StoredVectors:
-    """The vectors (n, m) of a component, as ``solve_rows`` stores them. Only one is in memory at a time."""
+def stored_vector(store: Store, component: int, n_cuts: int, number: int) -> Float64:
+    """(n,) the vector of this number, as ``solve_rows`` stores it by cuts."""
+    names = [_name(component, cut, number) for cut in range(n_cuts)]
+    return np.concatenate([store.read_bundle(name)["vector"] for name in names])
 
-    store: Store
-    component: int
-    n_cuts: int
 
-    def vector(self, number: int) -> Float64:
-        """(n,) the vector of this number."""
-        names = [_name(self.component, cut, number) for cut in range(self.n_cuts)]
-        return np.concatenate([self.store.read_bundle(name)["vector"] for name in names])
-
-    def delete(self) -> None:
-        """Delete all vectors of the component, also those of an earlier attempt with more of them."""
-        prefix = _name(self.component, 0, 0).rsplit("-", 2)[0]
-        for name in self.store.objects.names("_work/eigen"):
-            if name.startswith(f"{prefix}-"):
-                self.store.delete_bundle(name.removesuffix(".npz"))
+def delete_vectors(store: Store, component: int) -> None:
+    """Delete all stored vectors of the component, also those of an earlier attempt with more of them."""
+    prefix = _name(component, 0, 0).rsplit("-", 2)[0]
+    for name in store.objects.names("_work/eigen"):
+        if name.startswith(f"{prefix}-"):
+            store.delete_bundle(name.removesuffix(".npz"))

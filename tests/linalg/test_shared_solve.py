@@ -95,8 +95,9 @@ def in_processes(size, wanted, max_bytes=PLENTY):
     """The spectrum, and the vectors, which ``size`` threads have stored."""
     [(spectrum, _), *_] = in_threads(size, lambda group: shared_solve.solve_rows(group, wanted, max_bytes))
     n_cuts = len(shared_solve.cut_bounds(N)) - 1
-    stored = shared_solve.StoredVectors(Store(wanted.url), 0, n_cuts)
-    return spectrum, np.column_stack([stored.vector(number) for number in range(len(spectrum.eigenvalues))])
+    store, numbers = Store(wanted.url), range(len(spectrum.eigenvalues))
+    vectors = [shared_solve.stored_vector(store, 0, n_cuts, number) for number in numbers]
+    return spectrum, np.column_stack(vectors)
 
 
 @cache
