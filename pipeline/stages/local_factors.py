@@ -24,8 +24,8 @@ from ..engine.step import WHOLE_DATA, Count, Report, Step, Task, Work, task
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.factors import factor_rows
 from ..kernels.factors.factor_rows import LocalRows, batches_of_equal_size, stack_rows
-from ..kernels.factors.ltsa_hessian import alignment_matrices, alignment_rows, hessian_matrices, hessian_rows
-from ..kernels.factors.modified_lle import modified_matrices, modified_rows, spread, variances
+from ..kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
+from ..kernels.factors.modified_lle import modified_rows, spread, variances
 from ..kernels.graph.connectivity import disconnected_from_own_list
 from ..linalg.reg_step import reg_for_weights
 from ..storage import array_specs
@@ -108,20 +108,14 @@ def list_unlisted(store: Store, block_index: int, n_points: int) -> Count:
 
 def tangent_block(store: Store, block_index: int, method: str, n_components: int, blocks: Blocks) -> FactorRows:
     """Compute the rows of F of a block from tangent spaces (ltsa, hessian)."""
-    rows_of, matrices_of = {"ltsa": (alignment_rows, alignment_matrices), "hessian": (hessian_rows, hessian_matrices)}[
-        method
-    ]
 
     def rows(batch: Batch) -> LocalRows:
-        values = rows_of(batch.points, n_components)
+        values = (alignment_rows if method == "ltsa" else hessian_rows)(batch.points, n_components)
         return LocalRows(batch.at, batch.ids, values, np.any(values != 0.0, axis=2))
-
-    def matrices(batch: Batch) -> tuple[Int64, Float64]:
-        return batch.ids, matrices_of(batch.points, n_components)
 
     lists = read_lists(store, block_index, blocks, store.read_bundle("_work/unlisted")["ids"])
     smallest = METHODS[method].min_neighbors(n_components)
-    return _write(store, block_index, blocks, lists, Local(rows, matrices, smallest, lists.ids))
+    return _write(store, block_index, blocks, lists, rows, smallest, lists.ids)
 
 
 def spread_block(store: Store, block_index: int, n_components: int, blocks: Blocks) -> Report:
@@ -153,18 +147,12 @@ def modified_block(
     """Compute the rows of F of a block from multiple weights: the weights of the neighbours, and -1 at the point."""
     lists = read_lists(store, block_index, blocks)
 
-    def with_self(batch: Batch) -> Int64:
-        return np.column_stack([batch.ids, lists.start + batch.at])
-
     def rows(batch: Batch) -> LocalRows:
         local = modified_rows(batch.points - batch.centers[:, None], threshold, reg, rule)
-        return LocalRows(batch.at, with_self(batch), local.values, local.used)
-
-    def matrices(batch: Batch) -> tuple[Int64, Float64]:
-        return with_self(batch), modified_matrices(batch.points - batch.centers[:, None], threshold, reg, rule)
+        return LocalRows(batch.at, np.column_stack([batch.ids, lists.start + batch.at]), local.values, local.used)
 
     own_ids = np.arange(lists.start, lists.start + len(lists.ids))
-    return _write(store, block_index, blocks, lists, Local(rows, matrices, 2, np.column_stack([lists.ids, own_ids])))
+    return _write(store, block_index, blocks, lists, rows, 2, np.column_stack([lists.ids, own_ids]))
 
 
 class Batch(NamedTuple):
@@ -214,33 +202,33 @@ def read_lists(store: Store, block_index: int, blocks: Blocks, joined: Int64 | N
     return BlockLists(start, ids, listed, points)
 
 
-class Local(NamedTuple):
-    """What a method computes for a batch of neighbourhoods."""
+def _write(
+    store: Store,
+    block_index: int,
+    blocks: Blocks,
+    lists: BlockLists,
+    rows_of: Callable[[Batch], LocalRows],
+    smallest: int,
+    columns: Int64,
+) -> FactorRows:
+    """Write the rows of F of a block, or a factor of their summed products where neighbourhoods are large.
 
-    rows: Callable[[Batch], LocalRows]
-    matrices: Callable[[Batch], tuple[Int64, Float64]]
-    """Ids (b, C) and the sums of the products of their rows, (b, C, C)."""
-    smallest: int
-    """Fewest neighbours; smaller neighbourhoods are skipped."""
-    columns: Int64
-    """(n, any) ids of the columns of each point, -1 in empty slots."""
-
-
-def _write(store: Store, block_index: int, blocks: Blocks, lists: BlockLists, local: Local) -> FactorRows:
-    """Write the rows of F of a block, or a factor of their summed products where neighbourhoods are large."""
+    Neighbourhoods with fewer than `smallest` points are skipped. columns (n, any): ids of the columns of each point,
+    -1 in empty slots.
+    """
     n, skipped, pieces = len(lists.ids), 0, []
     step = factor_rows.group_points(lists.ids.shape[1], n)
     for first in range(0, n, step):
         members = slice(first, min(first + step, n))
         sizes = (lists.ids[members] >= 0).sum(axis=1)
-        skipped += int((sizes < local.smallest).sum())
-        batched = (batch for batch in lists.batches(members) if batch.ids.shape[1] >= local.smallest)
-        columns = factor_rows.columns_to_add(local.columns[members], int(np.square(sizes).sum()))
-        if columns is None:
-            parts = [part._replace(points=part.points - first) for part in map(local.rows, batched)]
+        skipped += int((sizes < smallest).sum())
+        batched = (batch for batch in lists.batches(members) if batch.ids.shape[1] >= smallest)
+        added = factor_rows.columns_to_add(columns[members], int(np.square(sizes).sum()))
+        if added is None:
+            parts = [part._replace(points=part.points - first) for part in map(rows_of, batched)]
             pieces.append(stack_rows(parts, members.stop - first, blocks.n))
         else:
-            pieces.append(factor_rows.root_of_sum(map(local.matrices, batched), columns, blocks.n))
+            pieces.append(factor_rows.root_of_sum(map(rows_of, batched), added, blocks.n))
     rows = pieces[0] if len(pieces) == 1 else csr_array(vstack(pieces, format="csr"))
     store.write_rows(array_specs.LOCAL_FACTORS, block_index, lists.start, rows)
     return FactorRows(int(rows.nnz), skipped)

@@ -102,11 +102,11 @@ def columns_to_add(ids: Ints, n_entries: int) -> Ints | None:
     return columns if len(columns) <= MAX_COLUMNS and len(columns) ** 2 <= 2 * n_entries else None
 
 
-def root_of_sum(matrices: Iterable[tuple[Ints, Float64]], columns: Ints, n_points: int) -> csr_array:
-    """R (at most T, n_points) with R'R the sum of local matrices, columns sorted.
+def root_of_sum(parts: Iterable[LocalRows], columns: Ints, n_points: int) -> csr_array:
+    """R (at most T, n_points) with R'R the sum of the products F_i' F_i of local rows, columns sorted.
 
     Args:
-        matrices: batches of neighbourhoods (b, C) and their symmetric positive semidefinite matrices (b, C, C).
+        parts: local rows.
         columns: (T,) ascending ids, which include all neighbourhoods.
         n_points: number of columns of R.
     """
@@ -114,10 +114,11 @@ def root_of_sum(matrices: Iterable[tuple[Ints, Float64]], columns: Ints, n_point
     total = np.zeros((size, size))
     flat = total.reshape(-1)
     upper = np.triu_indices(0)
-    for ids, values in matrices:
-        if upper[0].size != ids.shape[1] * (ids.shape[1] + 1) // 2:
-            upper = np.triu_indices(ids.shape[1])
-        for members, matrix in zip(np.searchsorted(columns, ids), values, strict=True):
+    for part in parts:
+        if upper[0].size != part.columns.shape[1] * (part.columns.shape[1] + 1) // 2:
+            upper = np.triu_indices(part.columns.shape[1])
+        rows = part.values * part.used[:, :, None]
+        for members, matrix in zip(np.searchsorted(columns, part.columns), rows.transpose(0, 2, 1) @ rows, strict=True):
             a, b = members[upper[0]], members[upper[1]]
             flat[np.minimum(a, b) * size + np.maximum(a, b)] += matrix[upper]
     factor, pivots, rank, _ = dpstrf(total, lower=0)

@@ -18,8 +18,6 @@ the sum of q q'.
 If the neighbourhoods are flat, the coordinates of the manifold are null vectors of M, in addition to the constant.
 """
 
-from typing import Literal
-
 import numpy as np
 
 from ...core.arrays import Float64, Floats
@@ -56,11 +54,6 @@ def alignment_rows(points: Floats, n_components: int) -> Float64:
     return complete[:, :, n_components + 1 :].transpose(0, 2, 1)
 
 
-def alignment_matrices(points: Floats, n_components: int) -> Float64:
-    """The products F_i' F_i of ``alignment_rows``, (B, K, K)."""
-    return _complement(_with_ones(tangent_coordinates(points, n_components)))
-
-
 def hessian_rows(points: Floats, n_components: int) -> Float64:
     """Local factors of Hessian eigenmaps: (B, K - m - 1, K) orthogonal rows, orthogonal to 1 and to the tangent.
 
@@ -70,27 +63,10 @@ def hessian_rows(points: Floats, n_components: int) -> Float64:
         points: (B, K, d) neighbourhoods, K >= m (m + 3) / 2 + 1.
         n_components: m, dimensions of the tangent spaces.
     """
-    columns, noise = _quadratic_columns(points, n_components, "complete")
-    rows = columns[:, :, n_components + 1 :].transpose(0, 2, 1)
-    rows[:, n_components * (n_components + 1) // 2 :] *= np.sqrt(noise)[:, None, None]
-    return rows
-
-
-def hessian_matrices(points: Floats, n_components: int) -> Float64:
-    """The products F_i' F_i of ``hessian_rows``, (B, K, K)."""
-    columns, noise = _quadratic_columns(points, n_components, "reduced")
-    second = columns[:, :, n_components + 1 :]
-    return np.asarray(second @ second.transpose(0, 2, 1) + noise[:, None, None] * _complement(columns))
-
-
-def _quadratic_columns(
-    points: Floats, n_components: int, mode: Literal["complete", "reduced"]
-) -> tuple[Float64, Float64]:
-    """Orthonormal columns (B, K, any) from [1, U, products of U], and the noise (B,) of each neighbourhood."""
     tangent = tangent_coordinates(points, n_components)
     a, b = np.triu_indices(n_components)
     quadratic = np.concatenate([_with_ones(tangent), tangent[:, :, a] * tangent[:, :, b]], axis=2)
-    columns: Float64 = np.linalg.qr(quadratic, mode=mode)[0]
+    columns: Float64 = np.linalg.qr(quadratic, mode="complete")[0]
     centered = points.astype(np.float64)
     centered -= centered.mean(axis=1, keepdims=True)
     inside = np.square(tangent.transpose(0, 2, 1) @ centered).sum(axis=(1, 2))
@@ -98,12 +74,9 @@ def _quadratic_columns(
     outside = np.square(centered - explained @ (explained.transpose(0, 2, 1) @ centered)).sum(axis=(1, 2))
     noise = np.divide(outside, inside, out=np.zeros_like(inside), where=inside > 0)
     noise[noise < NOISE] = 0.0
-    return columns, np.minimum(noise, 1.0)
-
-
-def _complement(columns: Float64) -> Float64:
-    """I - Q Q' for orthonormal columns Q (B, K, any)."""
-    return np.asarray(np.eye(columns.shape[1]) - columns @ columns.transpose(0, 2, 1))
+    rows = columns[:, :, n_components + 1 :].transpose(0, 2, 1)
+    rows[:, n_components * (n_components + 1) // 2 :] *= np.sqrt(np.minimum(noise, 1.0))[:, None, None]
+    return rows
 
 
 def _with_ones(tangent: Float64) -> Float64:

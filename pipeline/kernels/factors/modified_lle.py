@@ -43,15 +43,12 @@ def _without_underflow(offsets: Floats) -> Float64:
     return copies
 
 
-def principal_directions(offsets: Floats, complete: bool = True) -> tuple[Float64, Float64]:
-    """Eigenvectors (B, K, K), in columns, and the eigenvalues of `variances` for offsets (B, K, d).
-
-    Without `complete`, eigenvectors of eigenvalues that are zero because K > d are left out.
-    """
+def principal_directions(offsets: Floats) -> tuple[Float64, Float64]:
+    """Eigenvectors (B, K, K), in columns, and the eigenvalues of `variances` for offsets (B, K, d)."""
     _, n_neighbors, n_features = offsets.shape
     offsets = _without_underflow(offsets)
     if n_features < n_neighbors:
-        vectors, singular, _ = np.linalg.svd(offsets, full_matrices=complete)
+        vectors, singular, _ = np.linalg.svd(offsets)
         return vectors, singular**2
     values, vectors = np.linalg.eigh(offsets @ offsets.transpose(0, 2, 1))
     return vectors[:, :, ::-1], np.maximum(values[:, ::-1], 0.0)
@@ -98,40 +95,6 @@ def modified_rows(offsets: Floats, threshold: float, reg: float, rule: str) -> W
     rows = np.full((len(offsets), n_neighbors, n_neighbors + 1), -1.0)
     rows[:, :, :n_neighbors] = columns.transpose(0, 2, 1)
     return WeightRows(rows, used)
-
-
-def modified_matrices(offsets: Floats, threshold: float, reg: float, rule: str) -> Float64:
-    """The products F_i' F_i of ``modified_rows``, (B, K + 1, K + 1), from the K - s_i leading directions U_i only.
-
-    H_i maps V_i' 1 to alpha_i 1, so V_i H_i 1 = p / alpha_i for p = V_i V_i' 1 = 1 - U_i U_i' 1, and
-    W_i W_i' = I - U_i U_i' + (1 - alpha_i) / alpha_i (p w' + w p') + s_i (1 - alpha_i)^2 w w'.
-    """
-    n_points, n_neighbors, n_features = offsets.shape
-    vectors, values = principal_directions(offsets, complete=False)
-    sizes = _null_sizes(values, n_neighbors, threshold)
-    ridge = _ridges(values, n_neighbors, n_features, reg, rule)
-    sums = vectors.sum(axis=1)
-    outside = 1.0 - (vectors @ sums[:, :, None])[:, :, 0]
-    weights = (vectors @ (sums / (values + ridge[:, None]))[:, :, None])[:, :, 0]
-    if vectors.shape[2] < n_neighbors:  # the other eigenvalues are zero
-        weights += outside / ridge[:, None]
-    weights /= weights.sum(axis=1, keepdims=True)
-    leading = np.where(np.arange(vectors.shape[2]) < n_neighbors - sizes[:, None], 1.0, 0.0)
-    vectors = vectors * leading[:, None, :]
-    projected = 1.0 - (vectors @ (sums * leading)[:, :, None])[:, :, 0]
-    alpha = np.linalg.norm(projected, axis=1) / np.sqrt(sizes)
-    mapped = np.divide(projected, alpha[:, None], out=np.zeros_like(projected), where=alpha[:, None] >= ALIGNED)
-    rest, s = 1.0 - alpha[:, None], sizes[:, None]
-    left = np.concatenate(
-        [-vectors, (rest * mapped + s * rest**2 * weights)[:, :, None], (rest * weights)[:, :, None]], 2
-    )
-    right = np.concatenate([vectors, weights[:, :, None], mapped[:, :, None]], axis=2)
-    matrices = np.empty((n_points, n_neighbors + 1, n_neighbors + 1))
-    np.matmul(left, right.transpose(0, 2, 1), out=matrices[:, :-1, :-1])
-    np.einsum("bkk->bk", matrices[:, :-1, :-1])[:] += 1.0
-    matrices[:, :-1, -1] = matrices[:, -1, :-1] = -(mapped + s * rest * weights)
-    matrices[:, -1, -1] = sizes
-    return matrices
 
 
 def _null_sizes(values: Float64, n_neighbors: int, threshold: float) -> Int64:
