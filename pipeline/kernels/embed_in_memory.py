@@ -133,6 +133,7 @@ def _solve(
         max_memory=MAX_BYTES,
         n_threads=1,
         max_steps=1,
+        is_square=factor.shape[0] == factor.shape[1] and not flat and null is None,
         hooks=hooks,
         null=null,
         flat=flat,

@@ -86,21 +86,13 @@ def load_factor(store: Store, rows: Int64, blocks: Blocks, wanted: slice = ALL) 
 
 
 def load_local_factors(store: Store, rows: Int64, blocks: Blocks) -> csr_array:
-    """F of the points `rows` (n,), ascending, a union of weak components; for the methods that store rows of F.
-
-    The result is never square, because callers treat a square factor as I - W, with one row for each point. A
-    row of zeros is added if needed; it does not change F' F.
-    """
+    """F of the points `rows` (n,), ascending, a union of weak components; for the methods that store rows of F."""
     inside, parts = np.zeros(blocks.n, bool), []
     inside[rows] = True
     for number, _ in blocks.holding(rows):
         block = store.read_rows(array_specs.LOCAL_FACTORS, number)
         parts.append(_selected(block, np.flatnonzero(inside[block.indices[block.indptr[:-1]]])))
-    factor = _stacked(parts, rows)
-    if factor.shape[0] == factor.shape[1]:
-        indptr = np.append(factor.indptr, factor.indptr[-1:])
-        factor = csr_array((factor.data, factor.indices, indptr), shape=(factor.shape[0] + 1, factor.shape[1]))
-    return factor
+    return _stacked(parts, rows)
 
 
 def leading_components(

@@ -308,5 +308,6 @@ def _problem(store: Store, job: SolveJob, rows: Int64, factor: csr_array | None 
         job.max_bytes,
         available_cores(),
         job.max_steps,
+        job.family == "lle",
         flat=FAMILY[job.family].flat,
     )

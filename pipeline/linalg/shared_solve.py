@@ -105,6 +105,7 @@ def _problem(
         max_bytes,
         max(1, available_cores() // n_here),
         job.max_steps,
+        is_square=True,
         hooks=Hooks(
             keep_state=state_saver(store, state, rows),
             progress=progress,

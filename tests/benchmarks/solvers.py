@@ -54,6 +54,7 @@ def solve_route(factor: csr_array, candidates: F64, route: str, n_components: in
         memory_limit("auto"),
         available_cores(),
         max_steps=60,
+        is_square=True,
         candidates=lambda: candidates,
         on_gpu=route == "gpu",
     )

@@ -18,7 +18,8 @@ def problem(A: csr_array, m: int, **changed: Any) -> Problem:
     if changed.get("pin") is None:
         changed["pin"] = closed_point(A) if A.shape[0] == A.shape[1] else 0
     arguments = {"tolerances": Tolerances(1e-8), "max_memory": PLENTY, "n_threads": 1, "max_steps": 60}
-    return Problem(A, m, cost_matrix=lambda: gram(A), **(arguments | changed))
+    is_square = A.shape[0] == A.shape[1] and not changed.get("flat") and changed.get("null") is None
+    return Problem(A, m, is_square=is_square, cost_matrix=lambda: gram(A), **(arguments | changed))
 
 
 def solve(A: csr_array, m: int, method: str, skip: dict[str, str] | None = None, **changed: Any) -> Spectrum:

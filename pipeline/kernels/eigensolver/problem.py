@@ -113,6 +113,8 @@ class Problem(NamedTuple):
     """Threads of all libraries used here; it overrides the environment."""
     max_steps: int
     """Largest number of steps of block Davidson, each with one block of vectors."""
+    is_square: bool
+    """Whether A is I - W (lle). The factor of another method can have n rows by chance."""
     start: Float64 | None = None
     """(n, any) approximations to the requested vectors."""
     hooks: Hooks = NO_HOOKS
@@ -145,11 +147,6 @@ class Problem(NamedTuple):
         """A in this process, for the methods that need all its rows."""
         assert isinstance(self.factor, csr_array)
         return self.factor
-
-    @property
-    def is_square(self) -> bool:
-        """Whether A is I - W (lle). The factor of ltsa or hessian can have n rows by chance."""
-        return self.factor.shape[0] == self.factor.shape[1] and not self.flat and self.null is None
 
 
 @dataclass(frozen=True)

@@ -307,7 +307,7 @@ def solved(rows, A, X, load_state=lambda method: None, keep_state=lambda *_: Non
     own = slice(None) if rows is None else slice(rows.start, rows.stop)
     hooks = Hooks(load_state=load_state, keep_state=keep_state)
     problem = Problem(
-        factor, 3, 0, lambda: A, Tolerances(1e-8), 2**30, 1, max_steps, None, hooks, candidates=lambda: X[own]
+        factor, 3, 0, lambda: A, Tolerances(1e-8), 2**30, 1, max_steps, True, None, hooks, candidates=lambda: X[own]
     )
     return bottom_eigenpairs(problem, "multigrid")
 

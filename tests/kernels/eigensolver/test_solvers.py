@@ -81,7 +81,7 @@ def test_auto_tries_only_methods_that_the_factor_permits(monkeypatch):
     A, F = lle_factor(points("cube", 500, 3), 12, 1e-3), edge_factor(points("sheet", 500, 3), 5)
     of_lle, on_m = problem(A, 2), ["shift_invert", "multigrid on M"]
     assert auto_methods(problem(F, 2), {}) == on_m
-    assert auto_methods(of_lle._replace(flat=True), {}) == on_m, "a factor of ltsa can be square by chance"
+    assert auto_methods(of_lle._replace(is_square=False), {}) == on_m, "a factor of ltsa can be square by chance"
     assert auto_methods(of_lle, {"factored": "was killed"}) == on_m
     monkeypatch.setattr(costs, "MULTIGRID_POINTS", 500)
     assert auto_methods(of_lle, {}) == list(SOLVERS)
