@@ -90,7 +90,7 @@ def _modified_factor(points: Float64, ids: Int64, n_components: int, reg: float,
     parts = []
     for rows, near in neighborhoods:
         local = modified_rows(points[near] - points[rows, None], threshold, reg, rule)
-        parts.append(LocalRows(rows, np.column_stack([near, rows]), local.values, local.used))
+        parts.append(LocalRows(rows, np.column_stack([near, rows]), *local))
     return stack_rows(parts, len(points), len(points))
 
 

@@ -149,7 +149,7 @@ def modified_block(
 
     def rows(batch: Batch) -> LocalRows:
         local = modified_rows(batch.points - batch.centers[:, None], threshold, reg, rule)
-        return LocalRows(batch.at, np.column_stack([batch.ids, lists.start + batch.at]), local.values, local.used)
+        return LocalRows(batch.at, np.column_stack([batch.ids, lists.start + batch.at]), *local)
 
     own_ids = np.arange(lists.start, lists.start + len(lists.ids))
     return _write(store, block_index, blocks, lists, rows, 2, np.column_stack([lists.ids, own_ids]))

@@ -7,8 +7,6 @@ the neighbours, w_i the regularised weights of LLE, and the Householder matrix H
 point contributes the s_i rows (W_i', -1) to F.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ...core.arrays import Bools, Float64, Floats, Int64
@@ -16,15 +14,6 @@ from .lle_weights import GENERAL_POSITION, UNDERFLOW
 
 ALIGNED = 1e-12
 """A Householder vector shorter than this counts as zero: V_i' 1 already equals alpha_i 1."""
-
-
-class WeightRows(NamedTuple):
-    """The local factors of a batch of points."""
-
-    values: Float64
-    """(B, K, K + 1) rows over the K neighbours and the point itself; each sums to 0."""
-    used: Bools
-    """(B, K) which of the rows are used: the last s_i of each point."""
 
 
 def variances(offsets: Floats) -> Float64:
@@ -62,8 +51,8 @@ def spread(values: Float64, n_components: int) -> Float64:
     return rho
 
 
-def modified_rows(offsets: Floats, threshold: float, reg: float, rule: str) -> WeightRows:
-    """The weight vectors of a batch of points.
+def modified_rows(offsets: Floats, threshold: float, reg: float, rule: str) -> tuple[Float64, Bools]:
+    """Rows (B, K, K + 1) over the K neighbours and the point, and which of them (B, K) are used: the last s_i of each.
 
     s_i is the largest number of directions whose total variance is below ``threshold`` times that of the others; it is
     at least 1.
@@ -94,7 +83,7 @@ def modified_rows(offsets: Floats, threshold: float, reg: float, rule: str) -> W
     columns = reflected + ((1.0 - alpha)[:, None] * weights)[:, :, None]
     rows = np.full((len(offsets), n_neighbors, n_neighbors + 1), -1.0)
     rows[:, :, :n_neighbors] = columns.transpose(0, 2, 1)
-    return WeightRows(rows, used)
+    return rows, used
 
 
 def _null_sizes(values: Float64, n_neighbors: int, threshold: float) -> Int64:

@@ -115,43 +115,43 @@ class TestModified:
         expected = [modified_spread(x, X[row], m) for x, row in zip(X, near, strict=True)]
         np.testing.assert_allclose(rho, expected, atol=1e-12)
         threshold = float(np.median(rho))
-        actual = modified_rows(offsets, threshold, reg, "trace")
-        rows = np.where(actual.used[:, :, None], actual.values, 0.0)
+        values, used = modified_rows(offsets, threshold, reg, "trace")
+        rows = np.where(used[:, :, None], values, 0.0)
         papers = [modified_matrix(x, X[row], threshold, reg) for x, row in zip(X, near, strict=True)]
         np.testing.assert_allclose(grams(rows), papers, atol=1e-7)
         np.testing.assert_allclose(rows.sum(axis=2), 0, atol=1e-12)
-        assert len(set(actual.used.sum(axis=1))) > 1 or d <= m
+        assert len(set(used.sum(axis=1))) > 1 or d <= m
 
     def test_reconstruct_flat_data_exactly_but_for_the_regularisation(self, rng):
         """Each weight vector rebuilds the point from neighbours in a plane, up to reg."""
         offsets = rng.normal(size=(20, 8, 2)) @ rng.normal(size=(2, 5))
         errors = []
         for reg in (1e-3, 1e-6):
-            rows = modified_rows(offsets, 1e-9, reg, "trace")
-            np.testing.assert_array_equal(rows.used.sum(axis=1), 6)
-            errors.append(np.abs(rows.values[rows.used][:, :-1].reshape(20, 6, 8) @ offsets).max())
+            values, used = modified_rows(offsets, 1e-9, reg, "trace")
+            np.testing.assert_array_equal(used.sum(axis=1), 6)
+            errors.append(np.abs(values[used][:, :-1].reshape(20, 6, 8) @ offsets).max())
         assert errors[1] < 2e-3 * errors[0] < 1.0
 
     def test_at_least_one_weight_vector_is_used(self, rng):
         offsets = rng.normal(size=(10, 4, 9))
-        assert (modified_rows(offsets, 0.0, 1e-3, "trace").used.sum(axis=1) == 1).all()
+        assert (modified_rows(offsets, 0.0, 1e-3, "trace")[1].sum(axis=1) == 1).all()
 
     def test_rules_of_reg_act_as_documented(self, rng):
         regular, singular = rng.normal(size=(10, 4, 9)), rng.normal(size=(10, 9, 4))
         for offsets, changes in ((regular, True), (singular, False)):
-            trace = modified_rows(offsets, 0.05, 1e-2, "trace").values
-            needed = modified_rows(offsets, 0.05, 1e-2, "when_needed").values
+            trace = modified_rows(offsets, 0.05, 1e-2, "trace")[0]
+            needed = modified_rows(offsets, 0.05, 1e-2, "when_needed")[0]
             assert (np.abs(trace - needed).max() > 1e-4) == changes
-        scaled = [modified_rows(c * singular, 0.05, 1e-2 * c**2, "absolute").values for c in (1.0, 3.0)]
+        scaled = [modified_rows(c * singular, 0.05, 1e-2 * c**2, "absolute")[0] for c in (1.0, 3.0)]
         np.testing.assert_allclose(grams(scaled[0]), grams(scaled[1]), atol=1e-9)
-        assert np.abs(grams(modified_rows(3 * singular, 0.05, 1e-2, "absolute").values) - grams(scaled[0])).max() > 1e-5
+        assert np.abs(grams(modified_rows(3 * singular, 0.05, 1e-2, "absolute")[0]) - grams(scaled[0])).max() > 1e-5
 
     def test_coinciding_neighbors_give_finite_rows_and_no_spread(self):
         offsets = np.zeros((2, 5, 3))
         offsets[1, 0] = 1.0
-        rows = modified_rows(offsets, 0.1, 1e-3, "trace")
-        assert np.isfinite(rows.values).all()
-        np.testing.assert_allclose(np.where(rows.used[:, :, None], rows.values, 0).sum(axis=2), 0, atol=1e-12)
+        rows, used = modified_rows(offsets, 0.1, 1e-3, "trace")
+        assert np.isfinite(rows).all()
+        np.testing.assert_allclose(np.where(used[:, :, None], rows, 0).sum(axis=2), 0, atol=1e-12)
         assert np.isnan(spread(variances(offsets), 2)).tolist() == [True, False]
 
 
