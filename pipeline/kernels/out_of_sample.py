@@ -149,40 +149,31 @@ def place(points: Floats, lists: NeighborLists, training: Neighborhood, reg: flo
     return Placed(coordinates, coincident, used)
 
 
-def of_equal_rank(
-    distances: Floats, listed_distances: Floats, positions: Int64, valid: Bools
-) -> tuple[Float64, Float64]:
-    """The distances for ``distance_ratio``, all of one rank although lists vary in length: farthest (b,), radii (b, k).
-
-    A list that ends at a radius is shorter than that of a new point. So the rank is the length, at least 1, of the
-    shortest list involved: that of the new point or of one of its neighbours.
-
-    Args:
-        distances: (b, k) to the neighbours, ascending; inf in empty slots, at least one slot is filled.
-        listed_distances: (w, k) the same for the points that ``positions`` (b, k) refers to, the neighbours.
-        valid: (b, k) mask of the slots with a neighbour.
-
-    >>> farthest, radii = of_equal_rank(np.array([[1.0, 2.0]]), np.array([[3.0, np.inf]]), np.array([[0, 0]]),
-    ...                               np.array([[True, True]]))
-    >>> farthest.tolist(), radii.tolist()
-    ([1.0], [[3.0, 3.0]])
-    """
-    listed, k = np.isfinite(listed_distances).sum(axis=1), distances.shape[1]
-    shortest = np.where(valid, listed[positions], k).min(axis=1)
-    last = np.maximum(np.minimum(shortest, np.isfinite(distances).sum(axis=1)), 1)[:, None] - 1
-    farthest = np.take_along_axis(distances, last, axis=1)[:, 0]
-    return farthest.astype(np.float64), np.asarray(listed_distances[positions, last], np.float64)
-
-
-def distance_ratio(farthest: Float64, neighbor_radii: Float64, valid: Bools) -> Float64:
+def distance_ratio(distances: Floats, listed_distances: Floats, positions: Int64, valid: Bools) -> Float64:
     """(b,) distance to the k-th neighbour divided by the mean of the neighbours' distances to their k-th neighbours.
 
-    farthest (b,), neighbor_radii (b, k), valid (b, k). About 1 for a point of the same sample, for any density and
-    dimension; r for a point r times as far away as nearby training points are from each other. De Ridder, Tax & Duin
-    1998 (An experimental comparison of one-class classification methods, ASCI) accept a point by this quotient with
-    k = 1. The k-th distances vary less, and are averaged as in the local outlier factor (Breunig et al. 2000, SIGMOD).
+    About 1 for a point of the same sample, for any density and dimension; r for a point r times as far away as nearby
+    training points are from each other. De Ridder, Tax & Duin 1998 (An experimental comparison of one-class
+    classification methods, ASCI) accept a point by this quotient with k = 1. The k-th distances vary less, and are
+    averaged as in the local outlier factor (Breunig et al. 2000, SIGMOD). A list that ends at a radius is shorter than
+    that of a new point. So k is the length, at least 1, of the shortest list involved: that of the new point or of one
+    of its neighbours.
+
+    Args:
+        distances: (b, K) to the neighbours, ascending; inf in empty slots, at least one slot is filled.
+        listed_distances: (w, K) the same for the points that ``positions`` (b, K) refers to, the neighbours.
+        valid: (b, K) mask of the slots with a neighbour.
+
+    >>> listed = np.array([[2.0, np.inf], [4.0, 9.0]])
+    >>> distance_ratio(np.array([[6.0, 8.0]]), listed, np.array([[0, 1]]), np.array([[True, True]])).tolist()
+    [2.0]
     """
-    mean = np.where(valid, neighbor_radii, 0.0).sum(axis=1) / np.maximum(valid.sum(axis=1), 1)
+    lengths, k = np.isfinite(listed_distances).sum(axis=1), distances.shape[1]
+    shortest = np.where(valid, lengths[positions], k).min(axis=1)
+    last = np.maximum(np.minimum(shortest, np.isfinite(distances).sum(axis=1)), 1)[:, None] - 1
+    farthest = np.take_along_axis(distances, last, axis=1)[:, 0].astype(np.float64)
+    radii = np.where(valid, np.asarray(listed_distances[positions, last], np.float64), 0.0)
+    mean = radii.sum(axis=1) / np.maximum(valid.sum(axis=1), 1)
     return np.asarray(farthest / np.maximum(mean, np.finfo(np.float64).tiny))
 
 

@@ -21,7 +21,7 @@ from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.neighbors.cells import TREE_FEATURES
 from ..kernels.neighbors.knn import NeighborLists
-from ..kernels.out_of_sample import RECALL_POINTS, Neighborhood, distance_ratio, of_equal_rank, place, some_of
+from ..kernels.out_of_sample import RECALL_POINTS, Neighborhood, distance_ratio, place, some_of
 from ..linalg.preprocess import Preparation, summable
 from ..search.among_stored import (
     CALIBRATION_POINTS,
@@ -212,7 +212,7 @@ def calibrate(
 def _ratios(trained: Store, ids: Int64, distances: Floats, listed: Int64, positions: Int64) -> Float64:
     """Distance ratio (b,) of points with these neighbours (b, k), which are at `positions` of the points `listed`."""
     of_listed = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, listed)[:, : ids.shape[1]]
-    return distance_ratio(*of_equal_rank(distances, of_listed, positions, ids >= 0), ids >= 0)
+    return distance_ratio(distances, of_listed, positions, ids >= 0)
 
 
 def embed_block(

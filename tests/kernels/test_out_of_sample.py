@@ -8,7 +8,7 @@ from sklearn.manifold._locally_linear import barycenter_weights
 from lle.kernels import batches
 from lle.kernels.neighbors.cells import bounding_boxes
 from lle.kernels.neighbors.knn import NO_POINT, NeighborLists, exact_neighbors
-from lle.kernels.out_of_sample import Neighborhood, distance_ratio, of_equal_rank, place, reach_of
+from lle.kernels.out_of_sample import Neighborhood, distance_ratio, place, reach_of
 
 
 @pytest.fixture
@@ -86,21 +86,13 @@ class TestPlace:
 class TestDistanceRatio:
     def test_ratio_is_one_inside_a_lattice_and_grows_outside(self):
         training = np.stack(np.meshgrid(np.arange(21.0), np.arange(21.0)), axis=-1).reshape(-1, 2)
-        training_radii = np.sort(cdist(training, training), axis=1)[:, 4]
-        new = np.array([[10.0, 10.0], [10.0, 10.0], [10.0, 24.0]]) * [1.0, 1.0]
-        inside = cdist(training[[220]], training)
-        order = np.argsort(inside, axis=1)[:, 1:5]
-        np.testing.assert_allclose(distance_ratio(inside[0, order[:, -1]], training_radii[order], order >= 0), 1.0)
-        outside = cdist(new[2:], training)
-        order = np.argsort(outside, axis=1, kind="stable")[:, :4]
-        farthest = np.take_along_axis(outside, order, axis=1)[:, -1]
-        expected = farthest / training_radii[order].mean(axis=1)
-        np.testing.assert_allclose(distance_ratio(farthest, training_radii[order], order >= 0), expected)
-        assert expected[0] > 2
-
-    def test_only_valid_neighbors_count(self):
-        training_radii = np.array([[2.0, 4.0, np.inf]])
-        assert distance_ratio(np.array([6.0]), training_radii, np.array([[True, True, False]])) == 2.0
+        listed = np.sort(cdist(training, training), axis=1)[:, 1:5]
+        for new, first in ([10.0, 10.0], 1), ([10.0, 24.0], 0):
+            order = np.argsort(cdist([new], training), axis=1, kind="stable")[:, first : first + 4]
+            distances = cdist([new], training)[[[0]], order]
+            [actual] = distance_ratio(distances, listed, order, order >= 0)
+            assert actual == pytest.approx(1.0 if first else distances[0, -1] / listed[order, -1].mean())
+            assert first or actual > 2
 
     def test_lists_of_varying_length_are_compared_at_the_rank_of_the_shortest(self, rng):
         training_distances = np.sort(rng.random((30, 5)), axis=1)
@@ -108,9 +100,9 @@ class TestDistanceRatio:
         cut = np.where(np.arange(5) < lengths[:, None], training_distances, np.inf)
         positions, distances = rng.integers(0, 30, (20, 4)), np.sort(rng.random((20, 4)), axis=1)
         valid = np.arange(4) < rng.integers(1, 5, 20)[:, None]
-        farthest, reach = of_equal_rank(np.where(valid, distances, np.inf), cut, positions, valid)
+        actual = distance_ratio(np.where(valid, distances, np.inf), cut, positions, valid)
         for row in range(20):
             near = positions[row, valid[row]]
             rank = min(valid[row].sum(), lengths[near].min())
-            assert farthest[row] == distances[row, rank - 1]
-            np.testing.assert_array_equal(reach[row, valid[row]], training_distances[near, rank - 1])
+            mean = training_distances[near, rank - 1].mean()
+            assert actual[row] == pytest.approx(distances[row, rank - 1] / mean)
