@@ -13,6 +13,7 @@ from ..core.errors import Interrupted, LleError, NoRunYet, StoreError, StoreHeld
 from ..engine import checkpoint
 from ..engine.step import Json
 from ..engine.time_left import RECORD, Look
+from ..linalg.solver_progress import recorded_progress, saved_heads
 from ..stages.registry import stages_of
 from ..storage.lock import running
 from ..storage.records import to_json
@@ -92,9 +93,6 @@ def status(store: Store) -> Status:
         entry["steps"][step] = {"done": n_done, "blocks": record.n_blocks}
         last = {"stage": stage, "step": step, "done": n_done, "blocks": record.n_blocks}
         now = last if n_done < record.n_blocks else now
-    from ..linalg.solver_checkpoint import saved_heads  # loads the eigensolver
-    from ..linalg.solver_progress import recorded_progress
-
     names, fitted = stages_of_store(store), fitted_store(store)
     ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}
     finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())

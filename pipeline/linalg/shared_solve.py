@@ -33,8 +33,8 @@ from ..storage.store import Store
 from . import component_matrices as matrices
 from .component_solve import Solution, SolveJob, state_name, write_solution
 from .coordinates import Coordinates
-from .solver_checkpoint import StateHead, read_state, state_saver
-from .solver_progress import recorded
+from .solver_checkpoint import read_state, state_saver
+from .solver_progress import StateHead, recorded
 
 
 def solve_on_workers(store: Store, job: SolveJob, points: Int64) -> Solution:

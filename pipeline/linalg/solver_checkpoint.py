@@ -2,19 +2,17 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core.errors import CorruptChunk
 from ..core.group import OneProcess
+from ..kernels.eigensolver.davidson import SubspaceState
+from ..kernels.eigensolver.factorization import Analyses, Analysis
+from ..kernels.eigensolver.pardiso import FactorSize
 from ..kernels.eigensolver.rows import Rows
 from ..storage.store import Store
-
-if TYPE_CHECKING:
-    from ..kernels.eigensolver.davidson import SubspaceState
-    from ..kernels.eigensolver.factorization import Analysis
+from .solver_progress import StateHead
 
 SAVE_EVERY_SECONDS = 120.0
 ROWS = 65_536
@@ -22,21 +20,11 @@ KEPT_ROWS = 20_000
 """Least rows of a matrix whose analysis is kept."""
 
 
-@dataclass(frozen=True)
-class StateHead:
-    """A saved state: its method, steps, blocks of rows, and the lowest Ritz values (bounds from above)."""
-
-    method: str
-    n_steps: int
-    n_blocks: int
-    values: list[float]
-
-
-def state_saver(store: Store, name: str, rows: Rows | None = None) -> Callable[[str, "SubspaceState", bool], None]:
+def state_saver(store: Store, name: str, rows: Rows | None = None) -> Callable[[str, SubspaceState, bool], None]:
     """A function that saves states of a method under ``name``: every SAVE_EVERY_SECONDS, and always the last one."""
     last = time.monotonic()
 
-    def save(method: str, state: "SubspaceState", at_limit: bool) -> None:
+    def save(method: str, state: SubspaceState, at_limit: bool) -> None:
         nonlocal last
         is_due = at_limit or time.monotonic() - last >= SAVE_EVERY_SECONDS
         if rows is not None:  # the first process decides, because their clocks differ
@@ -48,7 +36,7 @@ def state_saver(store: Store, name: str, rows: Rows | None = None) -> Callable[[
     return save
 
 
-def write_state(store: Store, name: str, method: str, state: "SubspaceState", rows: Rows | None = None) -> None:
+def write_state(store: Store, name: str, method: str, state: SubspaceState, rows: Rows | None = None) -> None:
     """Write the blocks of rows, then the head that names them; without its head a state does not count.
 
     ``rows`` are those of this process, which writes a block for each of their cuts; None for all.
@@ -71,7 +59,7 @@ def write_state(store: Store, name: str, method: str, state: "SubspaceState", ro
     delete_state(store, name, state.n_steps)
 
 
-def read_state(store: Store, name: str, method: str, n_points: int, rows: Rows | None = None) -> "SubspaceState | None":
+def read_state(store: Store, name: str, method: str, n_points: int, rows: Rows | None = None) -> SubspaceState | None:
     """The last saved state; None if there is none, if it is of another method or problem, or if it is damaged.
 
     ``rows`` are those of this process, of ``n_points``; None for all.
@@ -93,9 +81,7 @@ def _own_cuts(rows: Rows) -> Iterator[tuple[int, tuple[int, int]]]:
     return enumerate(rows.own_cuts, int(rows.first_cuts[rows.group.rank]))
 
 
-def _read_state(store: Store, name: str, method: str, rows: Rows) -> "SubspaceState | None":
-    from ..kernels.eigensolver.davidson import SubspaceState  # `lle status` reads heads only
-
+def _read_state(store: Store, name: str, method: str, rows: Rows) -> SubspaceState | None:
     head = store.read_record(f"{name}/head.json", StateHead)
     if head is None or head.method != method or head.n_blocks != len(rows.bounds) - 1:
         return None
@@ -112,13 +98,13 @@ def _read_state(store: Store, name: str, method: str, rows: Rows) -> "SubspaceSt
     )
 
 
-class StoredAnalyses:
+class StoredAnalyses(Analyses):
     """The symbolic analyses of one component in a store, the last one of each kind of factor."""
 
     def __init__(self, store: Store, component: int, *, read_only: bool = False) -> None:
         self._store, self._component, self._read_only = store, component, read_only
 
-    def load(self, key: str) -> "Analysis | None":
+    def load(self, key: str) -> Analysis | None:
         """The analysis with this key; None if there is none, or if it is damaged."""
         try:
             stored = self._store.read_bundle(self._name(key))
@@ -126,13 +112,10 @@ class StoredAnalyses:
             return None
         if str(stored["key"]) != key:
             return None
-        from ..kernels.eigensolver.factorization import Analysis  # `lle status` reads heads only
-        from ..kernels.eigensolver.pardiso import FactorSize
-
         size = FactorSize(int(stored["nnz"]), int(stored["n_bytes"]), float(stored["gflop"]))
         return Analysis(size, bool(stored["wide"]), stored["permutation"])
 
-    def keep(self, key: str, analysis: "Analysis") -> None:
+    def keep(self, key: str, analysis: Analysis) -> None:
         """Write the analysis of a large matrix; that of a small one is done again in less time."""
         if self._read_only or len(analysis.permutation) < KEPT_ROWS:
             return
@@ -143,11 +126,6 @@ class StoredAnalyses:
 
     def _name(self, key: str) -> str:
         return f"_work/eigen/analysis-{self._component:05d}-{key.partition('-')[0]}"
-
-
-def saved_heads(store: Store, folder: str) -> list[StateHead]:
-    names = [name for name in store.objects.names(folder) if name.endswith("/head.json")]
-    return [head for head in store.read_records(sorted(names), StateHead) if head]
 
 
 def delete_state(store: Store, name: str, kept: int | None = None) -> None:

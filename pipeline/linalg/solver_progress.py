@@ -1,4 +1,4 @@
-"""Progress of the eigensolver, as a small record in the store that the log and `lle status` read from any process."""
+"""Progress of the eigensolver, as small records in the store that the log and `lle status` read from any process."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +17,16 @@ OVERDUE_SECONDS = 10.0
 FOLDER = "_work/eigen/progress"
 LONG_SECONDS = 2.0
 """A phase predicted to take longer is recorded at its start."""
+
+
+@dataclass(frozen=True)
+class StateHead:
+    """A saved state: its method, steps, blocks of rows, and the lowest Ritz values (bounds from above)."""
+
+    method: str
+    n_steps: int
+    n_blocks: int
+    values: list[float]
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,11 @@ def recorded(store: Store, component: int) -> Iterator[Callable[["SolverProgress
 def recorded_progress(store: Store) -> list[ProgressRecord]:
     found = store.read_records(sorted(store.objects.names(FOLDER)), ProgressRecord)
     return [record for record in found if record]
+
+
+def saved_heads(store: Store, folder: str) -> list[StateHead]:
+    names = [name for name in store.objects.names(folder) if name.endswith("/head.json")]
+    return [head for head in store.read_records(sorted(names), StateHead) if head]
 
 
 def solver_state(store: Store) -> TaskState | None:

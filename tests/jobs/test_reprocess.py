@@ -19,6 +19,7 @@ from lle.engine import checkpoint
 from lle.engine.step import Location
 from lle.jobs import reprocess
 from lle.linalg import component_solve, solver_checkpoint
+from lle.linalg.solver_progress import saved_heads
 from lle.storage.run_group import METRICS, METRICS_CRC
 from lle.storage.store import Store
 from lle.storage.versions import Versions
@@ -37,7 +38,7 @@ def test_iteration_continues_in_a_new_version(real_job, tmp_path, monkeypatch):
     refused(3, "run", real_job(), *MULTIGRID, "eigensolver.max_steps=1")
     root = Versions(str(tmp_path / "run.zarr"))
     [version] = root.unpublished()
-    [head] = solver_checkpoint.saved_heads(root.open(version), "_work/eigen")
+    [head] = saved_heads(root.open(version), "_work/eigen")
     results = []
 
     def listening(*arguments):

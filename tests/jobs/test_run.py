@@ -15,7 +15,7 @@ from lle.engine.step import DRIVER, WHOLE_DATA, WORKER
 from lle.engine.task_costs import where
 from lle.jobs import run_stages
 from lle.jobs.run import run
-from lle.linalg.solver_checkpoint import saved_heads
+from lle.linalg.solver_progress import saved_heads
 from lle.stages import solve_embedding
 from lle.storage import lock
 from lle.storage.lock import RunLock

@@ -14,7 +14,7 @@ from lle.core.errors import NotEnoughMemory
 from lle.engine.plan import Layout
 from lle.kernels.eigensolver.costs import SOLVER_BYTES, shared_bytes, shared_size
 from lle.kernels.eigensolver.rows import in_group
-from lle.linalg import component_solve, shared_solve, solver_checkpoint
+from lle.linalg import component_solve, shared_solve, solver_checkpoint, solver_progress
 from lle.linalg.component_solve import SolveJob
 from lle.stages import solve_embedding
 from lle.storage.blocks import Blocks
@@ -121,7 +121,7 @@ def test_a_stopped_solve_continues_in_another_number_of_processes(solved, monkey
     monkeypatch.setattr(solver_checkpoint, "SAVE_EVERY_SECONDS", 0.0)
     stopped, _ = in_processes(3, job(solved, max_steps=3))
     assert not stopped.converged
-    [head] = solver_checkpoint.saved_heads(solved, "_work/eigen")
+    [head] = solver_progress.saved_heads(solved, "_work/eigen")
     assert 0 < head.n_steps <= 3
     read = solver_checkpoint.read_state
 

@@ -356,7 +356,7 @@ def test_new_state_replaces_the_old_and_is_read_back(tmp_path, monkeypatch, rows
         assert actual.vectors.tobytes() == state.vectors.tobytes()
         assert actual.values.tobytes() == state.values.tobytes()
         assert actual.errors.tobytes() == state.errors.tobytes()
-        [head] = solver_checkpoint.saved_heads(store, "state")
+        [head] = solver_progress.saved_heads(store, "state")
         assert (head.method, head.values) == ("multigrid", [0.0, 1.0])
     assert len(store.objects.names("state")) == 2 + -(-50 // rows)
     assert solver_checkpoint.read_state(store, "state", "multigrid", 51) is None

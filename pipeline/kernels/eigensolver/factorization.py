@@ -6,7 +6,7 @@ gives the same bytes as with an order that it has computed. So analyses are kept
 """
 
 import hashlib
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,8 @@ class Analysis(NamedTuple):
     """(n,) order of elimination, counted from 0."""
 
 
-class Analyses(Protocol):
-    """Analyses that were done before, by key."""
+class Analyses:
+    """Analyses that were done before, by key. This class has none."""
 
     def load(self, key: str) -> Analysis | None:
         """The analysis with this key; None if there is none."""
@@ -47,11 +47,7 @@ class Analyses(Protocol):
         return
 
 
-class NoAnalyses(Analyses):
-    """No analysis is stored."""
-
-
-NO_ANALYSES = NoAnalyses()
+NO_ANALYSES = Analyses()
 
 
 class OneAnalysis(Analyses):
