@@ -105,21 +105,19 @@ def config_of_fit(config: Config) -> Config:
 
 def open_all_rows(config: Config) -> Source:
     """The input of a config with all its rows. Raises InputError."""
-    kind, parameters = ingest.all_rows(config)
-    return open_source(kind, **parameters)
+    return open_source(**ingest.all_rows(config))
 
 
 def job_of_all_rows(config: Config, fit: Fit, source: Source) -> embed_new.Job:
-    kind, parameters = ingest.all_rows(config)
-    return embed_new.Job(fit, kind, ingest.without_labels(parameters), source.fingerprint())
+    return embed_new.Job(fit, ingest.without_labels(ingest.all_rows(config)), source.fingerprint())
 
 
 def steps(config: Config, job: embed_new.Job, layout: Layout, source: Source) -> Steps:
     """read_labels (if the input has labels) -> calibrate -> embed, for all rows of a config."""
-    (kind, parameters), blocks = ingest.all_rows(config), layout.input_blocks
+    parameters, blocks = ingest.all_rows(config), layout.input_blocks
     bytes_beside = source.bytes_beside(min(blocks.size, blocks.n))
     if source.labels.width:
-        yield ingest.labels_step(kind, parameters, blocks, source.labels.width, bytes_beside)
+        yield ingest.labels_step(parameters, blocks, source.labels.width, bytes_beside)
     if parameters.get("id") is not None:
-        yield read_ids_step(kind, parameters, blocks, bytes_beside)
+        yield read_ids_step(parameters, blocks, bytes_beside)
     return (yield from embed_new.steps(job, layout))

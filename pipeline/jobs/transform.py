@@ -84,8 +84,8 @@ def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
     further = [] if id_column is None else [_reader_of_ids(source, section.kind, id_column)]
     further += columns_of_input(source, [name for name in rows.names if name != id_column], out)
     refuse_input(out, fit.config, parameters)
-    kind, where = parameters.pop("kind"), rows.execution or Execution()
-    job = embed_new.Job(fit, kind, parameters, source.fingerprint(), rows.max_ratio, rows.far_as_nan)
+    where = rows.execution or Execution()
+    job = embed_new.Job(fit, parameters, source.fingerprint(), rows.max_ratio, rows.far_as_nan)
     layout = layout_of_placing(job, source, where)
     steps = steps_of_job(job, layout)
     cluster, n_threads = placement(where.cluster, steps)

@@ -94,21 +94,20 @@ def state_of_files(config: Config) -> Json:
     """Fingerprints of the other files that determine the lists, without reading them; {} if there are none."""
     files = {"precomputed": _graph, "k_per_point": _column}
     sources = {name: source(config) for name, source in files.items() if getattr(config.neighbors, name) is not None}
-    return {name: open_source(kind, **source).fingerprint() for name, (kind, source) in sources.items()}
+    return {name: open_source(**source).fingerprint() for name, source in sources.items()}
 
 
-def _column(config: Config) -> tuple[str, Json]:
+def _column(config: Config) -> Json:
     """Arguments of `open_source` to read numbers of neighbours as labels; the input's labels still choose the rows."""
     source = config.input.model_dump(mode="json")
     labels = "label" if "label" in source else "labels"
     row_choice = {"chosen_by": source.get(labels)} if source.get("where") is not None else {}
-    return source.pop("kind"), {**source, labels: config.neighbors.k_per_point, **row_choice}
+    return {**source, labels: config.neighbors.k_per_point, **row_choice}
 
 
-def _graph(config: Config) -> tuple[str, Json]:
+def _graph(config: Config) -> Json:
     assert config.neighbors.precomputed is not None
-    source = config.neighbors.precomputed.model_dump(mode="json")
-    return source.pop("kind"), source
+    return config.neighbors.precomputed.model_dump(mode="json")
 
 
 def _read_k_step(config: Config, layout: Layout) -> Step[Report]:
@@ -117,14 +116,14 @@ def _read_k_step(config: Config, layout: Layout) -> Step[Report]:
     Later steps depend on the digest of the content, so a touched or copied file is only read again. Version 2: reports
     of version 1 have no digest.
     """
-    kind, source = _column(config)
+    source = _column(config)
     k_min, k_max = config.k_bounds
     n_bytes = task_costs.TASK_BYTES + 40 * layout.n_input + 128 * layout.block_points + layout.bytes_beside
     blocks = layout.input_blocks
     needed = f"{config.method} needs at least {config.min_neighbors}"
-    read = task(read_k, kind=kind, source=source, k_min=k_min, k_max=k_max, blocks=blocks, needed=needed)
+    read = task(read_k, source=source, k_min=k_min, k_max=k_max, blocks=blocks, needed=needed)
     arrays = (array_specs.K_PER_POINT.sized(layout.blocks),)
-    state, key = open_source(kind, **source).fingerprint(), "find_neighbors.read_k"
+    state, key = open_source(**source).fingerprint(), "find_neighbors.read_k"
     return Step(key, read, 1, n_bytes, arrays, version=2, input_state=state, runs_on=WHOLE_DATA)
 
 
@@ -133,8 +132,8 @@ def _read_graph(config: Config, layout: Layout) -> Generator[Step[Report], list[
 
     Later steps depend on the digest of the content, as in `_read_k`.
     """
-    kind, source = _graph(config)
-    graph = open_source(kind, **source)
+    source = _graph(config)
+    graph = open_source(**source)
     if graph.n_rows != layout.n_input:
         raise InputError(
             f"neighbors.precomputed: expected a row for each of the {layout.n_input} input rows, found "
@@ -142,7 +141,7 @@ def _read_graph(config: Config, layout: Layout) -> Generator[Step[Report], list[
         )
     width, n, block_size = graph.n_features, layout.n_points, layout.block_points
     n_bytes = task_costs.TASK_BYTES + layout.n_input * (60 + 12 * width) + 32 * block_size * width
-    read = task(read_graph, kind=kind, source=source, blocks=Blocks(layout.n_input, block_size))
+    read = task(read_graph, source=source, blocks=Blocks(layout.n_input, block_size))
     lists = array_specs.SEARCHED_INDICES.sized(layout.blocks, width, dtype=index_dtype(n))
     state, key = graph.fingerprint(), "find_neighbors.read_graph"
     yield from Step(key, read, 1, n_bytes, (lists,), version=2, input_state=state, runs_on=WHOLE_DATA)
@@ -162,13 +161,13 @@ def _require_neighbors(reports: Sequence[ListLengths], config: Config) -> None:
         )
 
 
-def read_graph(store: Store, block_index: int, kind: Location[str], source: Location[Json], blocks: Blocks) -> Report:
+def read_graph(store: Store, block_index: int, source: Location[Json], blocks: Blocks) -> Report:
     """The lists of a graph with internal ids, in internal order; equal rows use the list of the first one.
 
     Ids of dropped rows become empty slots; ids of merged rows become the id of the point that represents them. The
     digest covers the file's ids (n_rows, width) in its order. Raises InputError for ids that are not row numbers.
     """
-    graph = open_source(kind, **source)
+    graph = open_source(**source)
     representative = store.read_all(array_specs.REPRESENTATIVE.name)
     internal = np.full(blocks.n, -1, np.int64)
     internal[store.read_all(array_specs.ORIGINAL_INDEX.name)] = np.arange((representative == np.arange(blocks.n)).sum())
@@ -194,21 +193,14 @@ def read_graph(store: Store, block_index: int, kind: Location[str], source: Loca
 
 
 def read_k(
-    store: Store,
-    block_index: int,
-    kind: Location[str],
-    source: Location[Json],
-    k_min: int,
-    k_max: int,
-    blocks: Blocks,
-    needed: str,
+    store: Store, block_index: int, source: Location[Json], k_min: int, k_max: int, blocks: Blocks, needed: str
 ) -> Report:
     """The requested number of neighbours of each point, in internal order; equal rows use that of the first one.
 
     The digest covers the numbers of all points in input order. Raises InputError unless all are whole numbers from
     k_min to k_max, InputChanged if the input rows have changed since they were read.
     """
-    source_of_k = open_source(kind, **source)
+    source_of_k = open_source(**source)
     require_same_rows(store, source_of_k, blocks.n)
     values = np.concatenate([_numbers(source_of_k, *blocks.rows(b)) for b in range(blocks.count)])
     original = store.read_all(array_specs.ORIGINAL_INDEX.name)

@@ -44,7 +44,6 @@ USUAL_SHARE = 0.999
 class Placement:
     """How new points are read, prepared and placed. `n_embedded` weak components have coordinates; 0: all."""
 
-    kind: str
     source: Json
     dtype: str
     transform: bool
@@ -79,7 +78,6 @@ class Job:
     """New rows to place: their fit, how they are read, and the limit of their distance ratio (None: calibrated)."""
 
     fit: Fit
-    kind: str
     source: Json
     source_state: Json
     max_ratio: float | None = None
@@ -94,7 +92,6 @@ class Job:
     def placement(self, n_cells: int) -> Placement:
         config = self.fit.config
         return Placement(
-            self.kind,
             self.source,
             self.fit.input_dtype,
             transform=config["preprocess"]["scale"] != "none" or config["preprocess"]["pca"] is not None,
@@ -222,7 +219,7 @@ def embed_block(
     start, stop = blocks.rows(block_index)
     trained, how, k = Store(run), placement, placement.n_neighbors
     with read_elsewhere(trained):
-        opened = open_source(how.kind, **how.source)
+        opened = open_source(**how.source)
         points, valid = read_new(trained, opened.read(start, stop), how.dtype, how.transform, how.unit)
         lists = nearest_points(trained, points, k, how.n_embedded, how.n_cells)
         coordinates, component, ratio, coincident, mixed = _embed(trained, points, lists, how.reg, how.rule)

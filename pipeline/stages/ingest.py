@@ -32,16 +32,9 @@ NAMED_COLUMNS = 100
 """Columns of which each block reports the invalid entries, those with the most."""
 
 
-def source_parameters(config: Config) -> tuple[str, Json]:
-    """Kind and parameters for `open_source`, including the labels."""
-    parameters = config.input.model_dump(mode="json")
-    return parameters.pop("kind"), parameters
-
-
-def all_rows(config: Config) -> tuple[str, Json]:
-    """As `source_parameters`, without input.fit_sample."""
-    kind, parameters = source_parameters(config)
-    return kind, {key: value for key, value in parameters.items() if key != "fit_sample"}
+def all_rows(config: Config) -> Json:
+    """The arguments of `open_source` without input.fit_sample."""
+    return {key: value for key, value in config.input.model_dump(mode="json").items() if key != "fit_sample"}
 
 
 def open_input(config: Config) -> Source:
@@ -85,23 +78,23 @@ SCALER_SECONDS = 1.5
 def steps(config: Config, layout: Layout) -> Steps:
     """read -> read_labels -> merge_duplicates -> fit."""
     blocks, d = layout.input_blocks, layout.n_features_input
-    kind, source = source_parameters(config)
+    source = config.input.model_dump(mode="json")
     plain = without_labels(source)
     is_wide = layout.bytes_beside > blocks.size * d * np.dtype(layout.dtype).itemsize
     advice = "write the input in smaller chunks or row groups" if is_wide else Step.advice
-    opened = open_source(kind, **plain)
-    reports = yield from read_step(kind, plain, opened, layout, advice)
+    opened = open_source(**plain)
+    reports = yield from read_step(plain, opened, layout, advice)
     if any(report.is_read for report in reports):
-        require_unchanged_input(opened, open_source(kind, **plain), blocks, [report.state for report in reports])
+        require_unchanged_input(opened, open_source(**plain), blocks, [report.state for report in reports])
     check_invalid([(report.invalid, report.first_invalid) for report in reports], config, opened)
     if layout.label_width:
-        labelled = yield from labels_step(kind, source, blocks, layout.label_width, layout.bytes_beside, advice)
+        labelled = yield from labels_step(source, blocks, layout.label_width, layout.bytes_beside, advice)
         if any(report.digest for report in labelled):  # a new file would shift the labels against their rows
-            require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
+            require_unchanged_input(opened, open_source(**plain), blocks, [])
     if source.get("id") is not None:
-        ids = yield from read_ids_step(kind, source, blocks, layout.bytes_beside)
+        ids = yield from read_ids_step(source, blocks, layout.bytes_beside)
         if any(report.digest for report in ids):
-            require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
+            require_unchanged_input(opened, open_source(**plain), blocks, [])
         yield from check_ids_step(blocks)
     [merged] = yield from merge_step(blocks, config.preprocess.invalid)
     _check_size(merged, layout.n_input, config)
@@ -113,7 +106,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     return layout
 
 
-def read_step(kind: str, source: Json, opened: Source, layout: Layout, advice: str) -> "Step[RowsRead]":
+def read_step(source: Json, opened: Source, layout: Layout, advice: str) -> "Step[RowsRead]":
     n, d, blocks = layout.n_input, layout.n_features_input, layout.input_blocks
     row, sample = d * np.dtype(layout.dtype).itemsize, sampled_per_block(layout)
     n_bytes = task_costs.TASK_BYTES + blocks.size * (2 * row + max(8 * d, 2 * row) + 128) + 5 * sample * row
@@ -124,7 +117,7 @@ def read_step(kind: str, source: Json, opened: Source, layout: Layout, advice: s
     )
     return Step(
         "ingest.read",
-        task(read_block, kind=kind, source=source, blocks=blocks, sample=sample_size(n)),
+        task(read_block, source=source, blocks=blocks, sample=sample_size(n)),
         blocks.count,
         n_bytes + layout.bytes_beside,
         arrays,
@@ -150,18 +143,16 @@ def fit_step(config: Config, counts: list[int], layout: Layout, names: Sequence[
     return Step("ingest.fit", fit, 1, n_bytes, bundles=bundles, version=4, runs_on=DRIVER, work=work)
 
 
-def labels_step(
-    kind: str, source: Json, blocks: Blocks, width: int, bytes_beside: int, advice: str = Step.advice
-) -> Step[Report]:
+def labels_step(source: Json, blocks: Blocks, width: int, bytes_beside: int, advice: str = Step.advice) -> Step[Report]:
     """Copy the labels of an input, `width` per row, into the store."""
     return Step(
         "ingest.read_labels",
-        task(read_labels, kind=kind, source=source, blocks=blocks),
+        task(read_labels, source=source, blocks=blocks),
         blocks.count,
         task_costs.TASK_BYTES + blocks.size * (64 * width + 128) + bytes_beside,
         arrays=(array_specs.LABEL.sized(blocks, width),),
         version=2,
-        input_state=open_source(kind, **source).fingerprint(),
+        input_state=open_source(**source).fingerprint(),
         is_measurement=True,
         advice=advice,
     )
@@ -193,7 +184,6 @@ class RowsRead(Report):
 def read_block(
     store: Store,
     block_index: int,
-    kind: Location[str],
     source: Location[Json],
     blocks: Blocks,
     sample: int,
@@ -207,7 +197,7 @@ def read_block(
     state, is_read = None, False
     rows = _earlier_rows(earlier, block_index, start, stop)
     if rows is None:
-        opened = open_source(kind, **source)
+        opened = open_source(**source)
         rows, state, is_read = opened.read(start, stop), opened.state(start, stop), True
     with np.errstate(over="ignore", invalid="ignore"):  # if a square overflows, distances would be infinite
         valid = np.asarray(np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1)))
@@ -243,12 +233,10 @@ def _earlier_rows(earlier: EarlierRows, block_index: int, start: int, stop: int)
         return None
 
 
-def read_labels(
-    store: Store, block_index: int, kind: Location[str], source: Location[Json], blocks: Blocks
-) -> LabelsReport:
+def read_labels(store: Store, block_index: int, source: Location[Json], blocks: Blocks) -> LabelsReport:
     """Copy a block of labels (or true coordinates) into the store."""
     start, stop = blocks.rows(block_index)
-    opened = open_source(kind, **source)
+    opened = open_source(**source)
     labels = opened.read_labels(start, stop)
     if labels is None:
         raise InputError(

@@ -27,16 +27,16 @@ ID_BYTES = 64
 HASH_KEYS = ("first key of ids", "other key of ids")
 
 
-def read_ids_step(kind: str, source: Json, blocks: Blocks, bytes_beside: int) -> "Step[IdsReport]":
+def read_ids_step(source: Json, blocks: Blocks, bytes_beside: int) -> "Step[IdsReport]":
     """Copy the ids of an input, its column or file `source["id"]`, into the store."""
     return Step(
         "ingest.read_ids",
-        task(read_block_of_ids, kind=kind, source=source, blocks=blocks),
+        task(read_block_of_ids, source=source, blocks=blocks),
         blocks.count,
         task_costs.TASK_BYTES + 4 * ID_BYTES * blocks.size + bytes_beside,
         bundles={array_specs.ROW_IDS: ID_BYTES * blocks.n},
         version=2,
-        input_state=open_source(kind, **source).fingerprint(),
+        input_state=open_source(**source).fingerprint(),
         is_measurement=True,
     )
 
@@ -64,12 +64,10 @@ class RepeatedIds(Report):
     first: list[str]
 
 
-def read_block_of_ids(
-    store: Store, block_index: int, kind: Location[str], source: Location[Json], blocks: Blocks
-) -> IdsReport:
+def read_block_of_ids(store: Store, block_index: int, source: Location[Json], blocks: Blocks) -> IdsReport:
     """Write the ids of a block; reports whether all are whole numbers, and how many are missing."""
-    name = source["id"]
-    column = _whole_numbers(open_source(kind, **source).read_columns([name], *blocks.rows(block_index)).column(name))
+    name, kind = source["id"], source["kind"]
+    column = _whole_numbers(open_source(**source).read_columns([name], *blocks.rows(block_index)).column(name))
     are_integers, encoded = _are_integers(column, kind), encode_ids(column)
     store.write_bundle(f"{array_specs.ROW_IDS}/{block_index:05d}", **encoded)
     missing = int((np.diff(encoded["offsets"]) == 0).sum())

@@ -137,7 +137,7 @@ def test_bytes_of_joining_components_cover_the_choice_of_their_points():
 def test_bytes_of_placing_new_rows_equal_values_by_hand():
     layout = Layout(10007, 7, "float64", 1009, n_points=10007, n_features=3, k_max=41)
     config = config_of(neighbors={"n_neighbors": 11}).model_dump(mode="json")
-    job = Job(Fit(config, replace(layout, block_points=1511), "float32", 2, {}), "npy", {}, {})
+    job = Job(Fit(config, replace(layout, block_points=1511), "float32", 2, {}), {}, {})
     assert calibrate_step(job, layout).task_bytes == TASK_BYTES + 10_000 * 41 * 120 + 3 * 1511 * 41 * 16
     halo = (65_536 + 8 * 1000) * (72 + 64 + 24 + 32)  # ten cells
     cells = 2 * SCORE_BYTES + (10 + 7) * (192 + 32) + 10 * 1024

@@ -10,7 +10,7 @@ import pytest
 from lle.config.models import Config
 from lle.core.errors import InputError
 from lle.inputs import open_source, row_filter
-from lle.stages.ingest import open_input, source_parameters
+from lle.stages.ingest import all_rows, open_input
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_where_is_part_of_the_fingerprint():
 
     prints = [str(open_input(config(**changes)).fingerprint()) for changes in ({}, {"where": 1}, {"where": 2})]
     assert len(set(prints)) == 3
-    assert source_parameters(config(where=1))[1]["where"] == 1
+    assert all_rows(config(where=1))["where"] == 1
 
 
 def test_only_the_last_chosen_rows_are_kept(labelled, monkeypatch):
