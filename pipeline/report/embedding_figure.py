@@ -4,6 +4,7 @@ Up to `SCATTER_POINTS` points are drawn one by one; more points are aggregated o
 use pyplot's global state, so any process or thread can draw them.
 """
 
+import textwrap
 from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import combinations
@@ -21,19 +22,7 @@ from ..core.errors import counted
 from .class_names import write_names
 from .column import Column
 from .component_layout import remove_overlapping_labels, side_by_side
-from .figure_style import (
-    COLOR_MAP,
-    DPI,
-    FAINT,
-    INK,
-    MISSING,
-    POINT,
-    label_axes,
-    message_figure,
-    plain_lines,
-    plain_text,
-    to_png,
-)
+from .figure_style import COLOR_MAP, DPI, FAINT, INK, MISSING, POINT, label_axes, message_figure, plain_text, to_png
 from .panel import Panel, count_points, mean_values, shade_classes
 from .point_colors import PLAIN, UNKNOWN_CLASS, Paint, add_key, name_ticks, paint_points, view_of
 
@@ -87,8 +76,8 @@ def draw_embedding(embedding: Float64, component: Int32, color: Column | None, t
     n_pairs = len(content.pairs)
     size = (4.0 * n_pairs + 1.0, 4.2) if n_pairs > 1 else (7.4, 5.6)
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    lines = plain_lines(title, 90, int(7.5 * (size[0] - 1.6)))
-    figure.suptitle(lines, x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK)  # left of the key
+    heading = textwrap.fill(plain_text(title, 90), int(7.5 * (size[0] - 1.6)))
+    figure.suptitle(heading, x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK)  # left of the key
     axes = list(figure.subplots(1, n_pairs, squeeze=False).flat)
     if notes := content.selection():
         figure.supxlabel("; ".join(notes), fontsize=8.5, color=FAINT)

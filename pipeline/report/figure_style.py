@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
-from unicodedata import east_asian_width
 
 import numpy as np
 from matplotlib import colormaps, rc_context
@@ -106,21 +105,8 @@ def add_legend(
 
 def plain_text(text: str, limit: int = 32) -> str:
     """Text on one line, cut at `limit`, with dollar signs escaped for matplotlib."""
-    return _cut(text, limit).replace("$", r"\$")
-
-
-def plain_lines(text: str, limit: int, width: int) -> str:
-    """As `plain_text`, in lines of at most `width` letters; Chinese, Japanese and Korean ones count twice."""
-    line = _cut(text, limit)
-    letters = sum(2 if east_asian_width(letter) in "WF" else 1 for letter in line)
-    line = line.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
-    lines = textwrap.wrap(line, max(1, width * len(line) // max(letters, 1)), break_on_hyphens=False)
-    return "\n".join(lines).replace("$", r"\$")
-
-
-def _cut(text: str, limit: int) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return (line if len(line) <= limit else line[: limit - 1] + "…").replace("$", r"\$")
 
 
 @cache
