@@ -2,11 +2,10 @@
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from ..core.arrays import Float64
 from .figure_style import FAINT, INK, OKABE_ITO, Pair, chart_figure, label_axes, message_figure, to_pair
-from .number_format import scientific
 
 MAX_SPECTRUM_COMPONENTS = 10
 
@@ -55,5 +54,5 @@ def _set_log_ticks(ax: Axes) -> None:
     """
     low, high = ax.get_ylim()
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1e2 * low else (1.0,)))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scientific(value)))
+    ax.yaxis.set_major_formatter("{x:.3g}")
     ax.yaxis.set_minor_locator(NullLocator())

@@ -13,7 +13,6 @@ from typing import TypeGuard
 import jinja2
 
 NOT_MEASURED = "not measured"
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def template(path: str, **filters: Callable[..., object]) -> jinja2.Template:
@@ -59,19 +58,6 @@ def percent(value: object) -> str:
     if 0.9995 <= value < 1.0:
         return "> " * (value > 0.9995) + "99.95 %"
     return f"{100.0 * value:.{2 if value < 0.01 else 3}g} %"
-
-
-def scientific(value: float) -> str:
-    """A number with up to three digits; very large and very small ones as a power of ten.
-
-    >>> scientific(1e-6), scientific(2.5e-11), scientific(0.02)
-    ('10⁻⁶', '2.5·10⁻¹¹', '0.02')
-    """
-    mantissa, _, exponent = f"{value:.3g}".partition("e")
-    if not exponent:
-        return mantissa
-    power = "10" + str(int(exponent)).translate(SUPERSCRIPTS)
-    return power if mantissa == "1" else f"{mantissa}·{power}"
 
 
 def size(value: object) -> str:
