@@ -148,14 +148,6 @@ def analyse(
     return factorization
 
 
-def with_order_of(earlier: Factorization, matrix: csr_array, n_threads: int, single: bool) -> Factorization:
-    """Analyse a general matrix with the pattern of an earlier one, whose order of elimination PARDISO takes."""
-    known = OneAnalysis()
-    if isinstance(earlier, pardiso.Pardiso):
-        known.keep(KINDS[pardiso.GENERAL], Analysis(earlier.size, earlier.wide, earlier.permutation))
-    return analyse(matrix, pardiso.GENERAL, n_threads, KINDS[pardiso.GENERAL], known, single)
-
-
 def canonical(matrix: csr_array) -> csr_array:
     """The matrix in float64 with sorted, distinct entries in each row; copied only if something must change."""
     matrix = csr_array(matrix).astype(np.float64, copy=False)

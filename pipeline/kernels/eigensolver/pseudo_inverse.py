@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 from ...core.arrays import Float64
 from . import pardiso
-from .factorization import NO_ANALYSES, Analyses, Factorization, analyse, analysis_key, with_order_of
+from .factorization import NO_ANALYSES, Analyses, Factorization, analyse, analysis_key
 from .pardiso import FactorizationError
 from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
 
@@ -99,7 +99,7 @@ class PinnedLU(PseudoInverse):
         if is_moved:
             self._factorization.release()
             matrix = self._pinned(self._factor, int(sizes.argmax()))
-            self._factorization = with_order_of(self._factorization, matrix, self._n_threads, self._single)
+            self._factorization = analyse(matrix, pardiso.GENERAL, self._n_threads, single=self._single)
             self._factorization.factor()
         if is_moved or self._single:
             solution = self._solve(self._pinned_row[:, None], transposed=True)
