@@ -55,7 +55,8 @@ def address_cluster(cluster: Cluster) -> Iterator[Client]:
 def connected(address: str, where: str, seconds: float, security: Security | None = None) -> Iterator[Client]:
     """A client of the scheduler at an address, closed at the end.
 
-    Raises LleError if it does not answer in time, ConfigError if the two sides do not agree on TLS.
+    Raises LleError if it does not answer in time, ConfigError if the two sides do not agree on TLS or the peer uses
+    HTTP.
     """
     deadline = time.monotonic() + seconds
     if address.startswith("tcp://"):
@@ -88,7 +89,6 @@ def _wait_for_greeting(address: str, where: str, deadline: float) -> None:
                     f"{where}: the peer accepts connections but sends nothing",
                     advice="check that a Dask scheduler runs at this address (its default port is 8786, that of its "
                     "dashboard 8787); write tls:// for one with TLS, and give execution.cluster.tls",
-                    exit_code=2,
                 )
             return
         time.sleep(RETRY_SECONDS)
@@ -100,8 +100,8 @@ def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleE
     described = f"{type(cause).__name__}: {cause}"
     is_closed = isinstance(error, CommClosedError | ValueError)
     # A scheduler without TLS answers the handshake in its own protocol, which is a ValueError in some versions of Dask.
-    is_refused = address.startswith("tls://") and is_closed and isinstance(cause, ssl.SSLError | ValueError)
-    if is_refused or isinstance(error, FatalCommClosedError):
+    is_other_protocol = address.startswith("tls://") and isinstance(error, ValueError)
+    if is_other_protocol or isinstance(error, FatalCommClosedError):
         return ConfigError(
             f"{where}: this client and the scheduler do not agree on TLS ({described}). Write tcp:// for a scheduler "
             f"without TLS. For one with TLS write tls:// and give execution.cluster.tls: as ca the certificate of the "
