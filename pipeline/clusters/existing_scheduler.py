@@ -10,7 +10,7 @@ from pathlib import Path
 
 from distributed import Client
 from distributed.comm import get_address_host_port
-from distributed.comm.core import CommClosedError, FatalCommClosedError
+from distributed.comm.core import CommClosedError
 from distributed.security import Security
 from distributed.versions import VersionMismatchWarning
 
@@ -72,36 +72,51 @@ def connected(address: str, where: str, seconds: float, security: Security | Non
 
 
 def _wait_for_greeting(address: str, where: str, deadline: float) -> None:
-    """Wait for the first byte of Dask's handshake. Also returns if Client can report the problem itself.
+    """Wait for the first bytes of Dask's handshake. Also returns if Client can report the problem itself.
 
     Client would wait forever for a peer that accepts the connection and sends nothing.
     """
     while True:
         try:
-            with socket.create_connection(get_address_host_port(address), PROBE_SECONDS) as plain:
-                plain.recv(1)
-                return
+            greeting, is_silent = _first_bytes(address), False
         except OSError as error:  # not a timeout: no process listens yet
-            is_silent = isinstance(error, TimeoutError)
+            greeting, is_silent = None, isinstance(error, TimeoutError)
+        if greeting is not None and greeting.startswith(b"HTTP/"):
+            raise ConfigError(
+                f"{where}: the peer uses HTTP, not Dask's protocol; give the port of the scheduler (default 8786), "
+                f"not that of its dashboard (8787) or of a proxy"
+            )
+        if greeting is not None or (is_silent and _uses_tls(address)):
+            return
         if time.monotonic() > deadline:
             if is_silent:
                 raise LleError(
                     f"{where}: the peer accepts connections but sends nothing",
-                    advice="check that a Dask scheduler runs at this address (its default port is 8786, that of its "
-                    "dashboard 8787); write tls:// for one with TLS, and give execution.cluster.tls",
+                    advice="check that a Dask scheduler runs at this address",
                 )
             return
         time.sleep(RETRY_SECONDS)
 
 
+def _first_bytes(address: str) -> bytes:
+    """First bytes of a peer: sent at once, as by Dask schedulers, or in reply to an HTTP request. Raises OSError."""
+    with socket.create_connection(get_address_host_port(address), PROBE_SECONDS) as plain:
+        try:
+            return plain.recv(16)
+        except TimeoutError:
+            plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            return plain.recv(16)
+
+
 def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleError:
     """The reason for a failed connection: a TLS disagreement, which a retry does not cure, or no answer."""
-    cause = innermost(error)
+    cause, encrypted = innermost(error), address.startswith("tls://")
     described = f"{type(cause).__name__}: {cause}"
-    is_closed = isinstance(error, CommClosedError | ValueError)
     # A scheduler without TLS answers the handshake in its own protocol, which is a ValueError in some versions of Dask.
-    is_other_protocol = address.startswith("tls://") and isinstance(error, ValueError)
-    if is_other_protocol or isinstance(error, FatalCommClosedError):
+    is_closed = isinstance(error, CommClosedError | ValueError)
+    if isinstance(cause, ssl.SSLCertVerificationError) or (
+        is_closed and ((encrypted and isinstance(cause, ssl.SSLError | ValueError)) or _uses_tls(address))
+    ):
         return ConfigError(
             f"{where}: this client and the scheduler do not agree on TLS ({described}). Write tcp:// for a scheduler "
             f"without TLS. For one with TLS write tls:// and give execution.cluster.tls: as ca the certificate of the "
@@ -112,6 +127,17 @@ def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleE
         f"({described})",
         advice="check that a Dask scheduler runs there",
     )
+
+
+def _uses_tls(address: str) -> bool:
+    """Whether the server at an address begins a TLS handshake. Nothing is sent, so no trust is needed."""
+    try:
+        ssl.get_server_certificate(get_address_host_port(address), timeout=PROBE_SECONDS)
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
+    return True
 
 
 def _security(tls: Tls) -> Security:

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -110,9 +111,8 @@ class TestTls:
         assert DISAGREEMENT in refused(ConfigError, address=encrypted, tls=Tls(**files))
 
     def test_client_without_tls_gets_the_advice_to_use_tls(self, encrypted, monkeypatch):
-        monkeypatch.setattr(existing_scheduler, "PROBE_SECONDS", 0.2)
-        monkeypatch.setattr(existing_scheduler, "ANSWER_SECONDS", 1)
-        assert "write tls:// for one with TLS" in refused(LleError, address=encrypted.replace("tls://", "tcp://"))
+        monkeypatch.setattr(existing_scheduler, "ANSWER_SECONDS", 6)
+        assert DISAGREEMENT in refused(ConfigError, address=encrypted.replace("tls://", "tcp://"))
 
     @pytest.mark.parametrize(
         "cause",
@@ -164,13 +164,21 @@ class TestAddress:
             message = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
         assert "the connection was closed" in message
 
+    def test_address_of_an_http_server_is_recognised(self, monkeypatch):
+        monkeypatch.setattr(existing_scheduler, "PROBE_SECONDS", 0.5)
+        with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            message = refused(ConfigError, address=f"tcp://127.0.0.1:{server.server_port}")
+            server.shutdown()
+        assert "uses HTTP" in message
+        assert "8786" in message
+
     def test_silent_peer_ends_in_a_timeout(self, monkeypatch):
         monkeypatch.setattr(existing_scheduler, "PROBE_SECONDS", 0.2)
         monkeypatch.setattr(existing_scheduler, "ANSWER_SECONDS", 1)
         with socket.create_server(("127.0.0.1", 0)) as server:
             message = refused(LleError, address=f"tcp://127.0.0.1:{server.getsockname()[1]}")
         assert "accepts connections but sends nothing" in message
-        assert "8786" in message
 
     def test_connection_waits_for_a_scheduler_that_starts_late(self, monkeypatch):
         [port] = free_ports(1)
