@@ -25,11 +25,13 @@ DAMAGED = StepRecord(fingerprint="", n_blocks=1, begun=0.0)
 MARKER = re.compile(r"_done/([^/.]+)/([^/.]+)\.\d+\.json")
 
 
-def with_records(store: Store, step: Step[R], among: Collection[str], attributes: Json | None = None) -> Step[R]:
-    """Add the records of the steps in `among`, and the store's attributes, to a step that `depends_on_records`.
+def with_records(
+    store: Store, step: Step[R], attributes: Json | None = None, among: Collection[str] | None = None
+) -> Step[R]:
+    """Add the state of all records and the store's attributes to the state of a step that `depends_on_records`.
 
     A record holds the start time and the seconds of its step, so it changes with every computed block. A preview passes
-    the `attributes` of the next run.
+    the `attributes` of the next run and, in `among`, the steps it will have.
     """
     if not step.depends_on_records:
         return step
@@ -37,7 +39,7 @@ def with_records(store: Store, step: Step[R], among: Collection[str], attributes
     states = {
         key: [record.fingerprint, record.begun, record.seconds]
         for key, record in found.items()
-        if not key.startswith(own) and key in among
+        if not key.startswith(own) and (among is None or key in among)
     }
     attributes = store.attributes() if attributes is None else attributes
     return replace(step, input_state={**step.input_state, "attributes": attributes, "records": states})
@@ -141,6 +143,19 @@ def _steps_to_replace(store: Store, step: Step[R], candidates: set[str]) -> set[
     """The steps among `candidates` with arrays that this step writes too. They belong to another method."""
     steps = recorded_steps(store) if candidates else {}
     return {key for key in candidates & steps.keys() if not step.written.isdisjoint(steps[key].written)}
+
+
+def delete_unused_steps(store: Store, stage: str, used: set[str]) -> None:
+    """Remove the steps of a stage that are not among `used`, and the data that only they wrote."""
+    unused = {key for key in begun_steps(store) if key.startswith(f"{stage}.")} - used
+    if not unused:
+        return
+    steps = recorded_steps(store)
+    used_names = {name for key, record in steps.items() if key not in unused for name in record.written}
+    for key in unused & steps.keys():
+        delete_step_record(store, key)
+        for written in set(steps[key].written) - used_names:
+            store.objects.delete(written)
 
 
 def delete_data(store: Store, key: str, names: Collection[str]) -> None:

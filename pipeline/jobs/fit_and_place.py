@@ -11,7 +11,7 @@ from functools import partial
 from ..clusters.limits import memory_of_task
 from ..config.models import Config
 from ..core.errors import BoundsNotMet
-from ..engine import current_config
+from ..engine import checkpoint, current_config
 from ..engine.plan import History, RunResult
 from ..engine.progress import RunProgress
 from ..engine.task_costs import check_plan
@@ -76,6 +76,7 @@ def _place(config: Config, run: placing.PlacingRun) -> None:
     layout = placing.layout_of_all_rows(config, job, source, store)
     check_plan(placing.steps_of_job(job, layout), memory_of_task(config.execution.cluster))
     run.walk_stage("transform", placing.steps(config, job, layout, source))
+    checkpoint.delete_unused_steps(store, "ingest", run.finished_steps)
     run.walk_stage("write_report", write_report.steps(config, layout))
     current_config.delete_leftovers(store, run.finished_steps)
     current_config.end_run(store)

@@ -47,7 +47,7 @@ class FinishedBlocks(Walker):
 
     def reports_of(self, step: Step[Report]) -> list[Report] | None:
         if self.all_done and self.attributes:
-            step = checkpoint.with_records(self.stores[0], step, self.n_done, self.attributes)
+            step = checkpoint.with_records(self.stores[0], step, self.attributes, self.n_done)
         self.holder, finished = self.best_of(step)
         self.n_done[step.key] = len(finished)
         self.all_done &= len(finished) == step.n_blocks

@@ -216,10 +216,11 @@ class StageRun(Walker):
     of_stage: list[tuple[Step[Report], str]] = field(default_factory=list)
 
     def walk_stage(self, name: str, steps: Steps) -> Layout:
-        """Run the steps of a stage."""
+        """Run the steps of a stage, and delete its other steps from the store."""
         self.peak_bytes, self.of_stage = 0, []
         started = time.perf_counter()
         layout = self.drive(steps)
+        checkpoint.delete_unused_steps(self.store, name, {step.key for step, _ in self.of_stage})
         current_config.add_finished_steps(self.store, self.finished_steps)
         self.progress.end_stage(name, time.perf_counter() - started, self.peak_bytes)
         return layout
@@ -247,7 +248,7 @@ class StageRun(Walker):
 
     def reports_of(self, step: Step[Report]) -> list[Report]:
         """Run one step, or take its blocks from the store."""
-        step = checkpoint.with_records(self.store, step, self.finished_steps)
+        step = checkpoint.with_records(self.store, step)
         step = truncated_step(step, self.upstream, self.history.source_stores)
         computed_before = self.progress.computed.get(step.stage, 0)
         results = self._run_step(step, self.upstream)

@@ -15,6 +15,7 @@ from lle.engine.checkpoint import (
     add_seconds,
     begin_step,
     delete_step_record,
+    delete_unused_steps,
     finished_blocks,
     invalidate,
     is_complete,
@@ -292,6 +293,28 @@ class TestArraysOfAnotherMethod:
         assert set(begin_step(computed, self.OTHER, "b2")) == {0, 1, 2}
         assert begin_step(computed, STEP, "a1") == {}
         assert finished(computed, self.OTHER, "b2") == set()
+
+    def test_records_and_data_of_removed_steps_are_deleted(self, store):
+        removed = replace(STEP, key="make.gone", arrays=(), bundles={"_work/alone.npz": 0})
+        of_other_stage = replace(STEP, key="rest.fill", arrays=(), bundles={"_work/rest": 0})
+        for step in (removed, of_other_stage, STEP):
+            begin_step(store, step, "a1")
+        compute(store, STEP, "a1")
+        store.write_bundle("_work/alone", x=np.zeros(1))
+        store.write_bundle("_work/rest/00000", x=np.zeros(1))
+
+        delete_unused_steps(store, "make", {"make.fill"})
+        assert set(recorded_steps(store)) == {"make.fill", "rest.fill"}
+        assert not store.has_bundle("_work/alone")
+        assert store.has_bundle("_work/parts/00001")
+        assert store.has_bundle("_work/rest/00000")
+        assert set(begin_step(store, STEP, "a1")) == {0, 1, 2}
+
+        delete_unused_steps(store, "make", set())
+        assert set(recorded_steps(store)) == {"rest.fill"}
+        assert not store.has_array("x")
+        assert store.objects.names("_work/parts") == []
+        assert store.has_bundle("_work/rest/00000")
 
 
 class TestInvalidate:
