@@ -91,8 +91,9 @@ class TestStores:
         named = str(precious) if absolute else "../precious"
         record = {"begun": 0, "fingerprint": "x", "n_blocks": 1, "arrays": [], "bundles": [], kind: [named]}
         Store(str(tmp_path / "run.zarr")).put_json("_run/steps/ingest.old.json", record)
-        lle("run", config)
-        assert "_run/steps/ingest.old.json" not in Store(str(tmp_path / "run.zarr")).objects.names("_run/steps")
+        result = CliRunner().invoke(app, ["run", str(config), "--json"])
+        assert (result.exit_code, json.loads(result.stdout)["error"]) == (1, "StoreError")
+        assert "which is outside" in " ".join(result.stderr.split())
 
     def test_every_use_of_a_stored_name_is_checked(self, tmp_path, precious):
         (tmp_path / "store").mkdir()
