@@ -19,7 +19,7 @@ from ..engine.checkpoint import recorded_steps
 from ..engine.step import Json
 from ..report.class_names import name_places
 from ..report.color_key import ColorKey, color_key
-from ..report.column import compact
+from ..report.column import Column
 from ..report.explore import ExplorerPage, component_of, render_served
 from ..report.point_grid import Part, PointGrid, side_by_side
 from ..report.tiles import draw_part
@@ -38,6 +38,8 @@ TABLE_ROWS = 200
 CSV_ROWS = 100_000
 COLUMN_MEMORY = 0.3
 """Columns of the input take at most this share of the free memory, at 16 bytes for a value while they are read."""
+SMALL_CHANGE = 1e-6
+"""A column is stored as float32, which saves memory, if no value changes by more than this share of its range."""
 HELD_SELECTIONS = 16
 """Selections that the server holds; pages refer to them by number."""
 GRIDS = 2
@@ -312,10 +314,7 @@ def load_run(store: Store) -> ServedRun:
     n_input = store.array(array_specs.EMBEDDING.name).shape[0]
     rows = rows_with_place(store, np.arange(n_input), np.float32)
     n_of_input = int(COLUMN_MEMORY * available_memory() / (16 * max(1, len(rows))))
-    columns = [
-        column._replace(values=compact(column.values) if column.names is None else column.values.astype(np.int32))
-        for column in page_columns(store, rows, np.float32, n_of_input)
-    ]
+    columns = [_compact(column) for column in page_columns(store, rows, np.float32, n_of_input)]
     ids = stored_ids(store)
     named_ids = None
     if ids is not None:
@@ -327,3 +326,15 @@ def load_run(store: Store) -> ServedRun:
     held = rows.astype(np.uint32) if n_input < 2**32 else rows
     page = ExplorerPage(title, held, columns, n_input, len(rows), named_ids)
     return ServedRun(page, store.url, images)
+
+
+def _compact(column: Column) -> Column:
+    """Class numbers as int32; other values as float32, unless that would change whole numbers or a small range."""
+    if column.names is not None:
+        return column._replace(values=column.values.astype(np.int32, copy=False))
+    with np.errstate(over="ignore"):
+        compact = column.values.astype(np.float32, copy=False)
+    known, rounded = column.values[np.isfinite(column.values)], compact[np.isfinite(column.values)]
+    change = np.abs(rounded - known).max(initial=0.0)
+    is_small = change <= SMALL_CHANGE * np.ptp(known) if known.size and (known != np.rint(known)).any() else change == 0
+    return column._replace(values=compact if is_small else column.values)

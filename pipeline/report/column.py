@@ -7,9 +7,6 @@ import numpy as np
 
 from ..core.arrays import Array
 
-SMALL_CHANGE = 1e-6
-"""Numbers are stored as float32, which takes half the space, if none changes by more than this share of their range."""
-
 
 class Column(NamedTuple):
     """One value for each row.
@@ -32,13 +29,3 @@ class Column(NamedTuple):
     def numbers(self) -> Array:
         """(n,), NaN if unknown; of classes their numbers."""
         return self.values if self.names is None else np.where(self.values < 0, np.nan, self.values)
-
-
-def compact(values: Array) -> Array:
-    """Numbers (n,) as float32, unless that would change whole numbers, or others by more than SMALL_CHANGE."""
-    with np.errstate(over="ignore"):
-        short = values.astype(np.float32, copy=False)
-    known, rounded = values[np.isfinite(values)], short[np.isfinite(values)]
-    change = np.abs(rounded - known).max(initial=0.0)
-    is_small = change <= SMALL_CHANGE * np.ptp(known) if (known != np.rint(known)).any() else change == 0
-    return short if is_small else values

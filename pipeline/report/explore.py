@@ -1,7 +1,8 @@
 """The explorer of a run: one HTML file that opens offline and shows up to `MAX_POINTS` points.
 
-The page holds its columns as base64 text. Numbers are stored as floats (`column.compact`), classes as class
-numbers. `explorer/data.js` decodes the columns.
+The page holds its columns as base64 text. Numbers are stored as 16-bit steps of their range, or as float32 where such
+steps are too coarse; whole numbers and dates are exact. Classes are stored as class numbers. `explorer/data.js` decodes
+the columns.
 """
 
 import base64
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..core.arrays import Array
+from ..core.arrays import Array, Float64
 from ..engine.step import Json
 from .color_key import color_key
-from .column import Column, compact
+from .column import Column
 from .images import Shape, Sheet
 from .number_format import template
 
@@ -25,6 +26,11 @@ MAX_POINTS = 1_000_000
 LISTED_COMPONENTS = 100
 MAX_INPUT_COLUMNS, MAX_INPUT_VALUES = 40, 10_000_000
 """Largest number of columns of the input on a page, and of their values; `lle explore` shows all columns."""
+STEPS = 65_534
+"""Steps of a 16-bit number; the largest code, above them, means "unknown"."""
+MOST_SPREAD = 16
+"""Range of measures, in ranges of their middle half, above which 16-bit steps are too coarse."""
+DAY = 86_400
 SHARED_SCRIPTS = (
     "data.js",
     "axes.js",
@@ -141,6 +147,31 @@ def encode_column(column: Column) -> tuple[Json, str]:
         codes = np.where(column.values < 0, len(column.names), column.values)
         width = 1 if len(column.names) < 2**8 else 2 if len(column.names) < 2**16 else 4
         return {**described, "names": list(column.names), "bytes": width}, to_base64(codes.astype(f"<u{width}"))
-    numbers = np.where(np.isfinite(column.values), column.values, np.nan)
-    stored = compact(numbers if column.kind == "number" else np.rint(numbers))
-    return {**described, "names": None, "type": stored.dtype.str[1:]}, to_base64(stored)
+    stored, low, step = _encoded(np.asarray(column.values, np.float64), column.kind == "number")
+    return {**described, "names": None, "type": stored.dtype.str[1:], "low": low, "step": step}, to_base64(stored)
+
+
+def _encoded(values: Float64, are_measures: bool) -> tuple[Array, float, float]:
+    """Numbers (n,) as whole steps from `low`, of which the largest one is unknown; or as floats, NaN if unknown."""
+    known = np.isfinite(values)
+    values = np.where(known, values if are_measures else np.rint(values), np.nan)
+    low, high = (float(np.nanmin(values)), float(np.nanmax(values))) if known.any() else (0.0, 0.0)
+    if are_measures:
+        step = (high - low) / STEPS or 1 / STEPS
+        middle = float(np.ptp(np.percentile(values[known], (25, 75)))) if known.any() else 0.0
+        width = 2 if high - low <= MOST_SPREAD * middle else None
+    else:
+        step = 1.0 if (values[known] % DAY).any() else DAY
+        width = 2 if (high - low) / step <= STEPS else 4 if (high - low) / step < 2**32 - 1 else None
+    if width is None:
+        return _as_floats(values) if are_measures else values, 0.0, 0.0
+    codes = np.where(known, np.rint((values - low) / step), 2 ** (8 * width) - 1)
+    return codes.astype(f"<u{width}"), low, step
+
+
+def _as_floats(values: Float64) -> Array:
+    """As float32, with seven digits, or as float64 where float32 has no such number."""
+    with np.errstate(over="ignore", under="ignore"):
+        short = values.astype("<f4")
+    is_lost = np.isinf(short) | ((np.abs(short) < np.finfo(np.float32).tiny) & (values != 0.0))
+    return values.astype("<f8") if is_lost.any() else short

@@ -21,9 +21,14 @@ def decoded(*columns: Column) -> dict[str, Any]:
 
 
 class TestEncoding:
+    def test_numbers_are_within_half_a_step(self, rng):
+        values = rng.normal(size=5000)
+        read = decoded(Column("y1", "coordinate 1", values))["y1"]
+        assert np.abs(read - values).max() <= 0.51 * np.ptp(values) / 65_534
+
     @pytest.mark.parametrize("kind", ["lognormal", "outliers", "far", "huge"])
     def test_values_of_very_different_sizes_keep_their_digits(self, rng, kind):
-        """Some of these are beyond the range of float32."""
+        """Steps of a 16-bit number would show most of these as one value."""
         values = {
             "lognormal": np.exp(rng.normal(scale=6.0, size=5000)),
             "outliers": np.where(np.arange(5000) % 100 < 3, 1e6, 1.0) * rng.normal(size=5000),

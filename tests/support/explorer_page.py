@@ -50,7 +50,11 @@ def decode(page: bytes) -> dict[str, Any]:
             names = np.array([*column["names"], ""])
             decoded[column["name"]] = names[payload(column["data"], TYPES[column["bytes"]])]
             continue
-        decoded[column["name"]] = payload(column["data"], f"<{column['type']}").astype(float)
+        codes = payload(column["data"], f"<{column['type']}").astype(float)
+        if column["type"] in ("u2", "u4"):
+            unknown = codes == 256 ** int(column["type"][1]) - 1
+            codes = np.where(unknown, np.nan, column["low"] + codes * column["step"])
+        decoded[column["name"]] = codes
     return decoded
 
 

@@ -14,10 +14,17 @@ function takePayload(index) {
 
 const TYPES = {u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array, f8: Float64Array};
 
+/** Numbers of a column, NaN where unknown: as they are, or steps from `low`. */
+function decodeNumbers({type, low, step, data}) {
+  const codes = new TYPES[type](takePayload(data));
+  const unknown = 2 ** (8 * codes.BYTES_PER_ELEMENT) - 1;
+  return Float64Array.from(codes, type[0] === "f" ? Number : (code) => (code === unknown ? NaN : low + code * step));
+}
+
 function decodeColumn(column) {
   if (column.names !== null) return {...column, values: new TYPES[`u${column.bytes}`](takePayload(column.data))};
-  const values = Float64Array.from(new TYPES[column.type](takePayload(column.data)));
-  return {...column, values, digits: column.type === "f4" ? 7 : 15};
+  const digits = column.type[0] === "f" ? null : Math.max(0, Math.min(12, Math.floor(-Math.log10(column.step))));
+  return {...column, values: decodeNumbers(column), digits};
 }
 
 /** What the page shows: its columns, and the input row of each of its points. */
@@ -91,7 +98,9 @@ function numberText(column, value) {
   if (Number.isNaN(value)) return "";
   if (column.kind === "date") return dateText(value, true);
   if (column.kind === "whole") return String(Math.round(value));
-  return String(Number(value.toPrecision(column.digits)));
+  if (column.digits === null) return String(Number(value.toPrecision(7)));
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-4 || size >= 1e7) ? value.toPrecision(5) : value.toFixed(Math.min(column.digits, 6));
 }
 
 /** Percentiles (shares of 1) of the finite values at `points` (all where null), from at most 200,000 of them. */
