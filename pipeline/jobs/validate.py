@@ -56,7 +56,7 @@ def validate(config: Config, only_warn: bool = False) -> Validated:
     except NotEnoughMemory as error:
         if not only_warn:
             raise
-        warnings.append(f"A run does not fit the memory that is free now: {error}.")
+        warnings.append(f"A run that starts here now would end with an error: {error}.")
     if config.output.prometheus is not None:
         prometheus.check_place(config.output.prometheus)
     columns, image_shape = described_columns(config, source), image_shape_of(config, source)

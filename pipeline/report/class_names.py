@@ -122,7 +122,8 @@ def write_names(
     colors: RGBA (n_classes, 4) of the lines from the names to their points. numbered: classes whose number stands for
     their name.
 
-    A name never covers another one, or the title of a piece, and is never cut: a long one has several lines.
+    A name never covers another one, or the title of a piece; without a free place it is left out. A long one has
+    several lines, and is cut after MOST_LETTERS.
     """
     with fonts_for(figure.findobj(Text)):
         figure.draw_without_rendering()

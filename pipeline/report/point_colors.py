@@ -26,7 +26,8 @@ COLOR_TAILS = ((0.1, 3.0), (1.0, 5.0), (5.0, 10.0))
 
 
 class Classes(NamedTuple):
-    """codes (n,) index into names and colors (n_classes, 4); rows of unknown class have the last code."""
+    """codes (n,) index into names and colors (n_classes, 4); points of unknown class have the last code. Only
+    codes of points drawn have a meaning."""
 
     codes: Int64
     names: list[str]

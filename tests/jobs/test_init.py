@@ -147,7 +147,7 @@ def test_too_little_memory_at_this_moment_is_a_warning(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "FRESH_SECONDS", 1e-9)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2**26, total=2**35))
     [warning] = lle("init", data, "-o", out)["warnings"]
-    assert warning == f"A run does not fit the memory that is free now: {refused(2, 'validate', out)}."
+    assert warning == f"A run that starts here now would end with an error: {refused(2, 'validate', out)}."
 
 
 @pytest.mark.parametrize(
