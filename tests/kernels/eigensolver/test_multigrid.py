@@ -172,6 +172,20 @@ def test_solves_are_repeated_while_they_are_rough_and_reduce(monkeypatch, rough,
     assert inverse.n_cycles == 2 * (1 + 11 * n_solves)
 
 
+def test_the_error_of_a_repeat_is_relative_to_the_whole_solution(monkeypatch):
+    error, given = BlockGmres.error, []
+    monkeypatch.setattr(BlockGmres, "error", lambda self, lengths: given.append(lengths.min()) or error(self, lengths))
+    monkeypatch.setattr(multigrid_inverse, "ROUGH", -1.0)
+    monkeypatch.setattr(multigrid_inverse, "REPEATED_CYCLES", 9)
+    A, X = problem("swiss_roll", 5000, 19)
+    with FactorMultigrid(A, X, 1) as inverse:
+        inverse.prepare()
+        given.clear()
+        inverse.apply(np.random.default_rng(0).standard_normal((5000, 4)))
+    assert given[0] == 0
+    assert max(given) > 10, "the correction is much shorter than the solution"
+
+
 def test_solves_go_on_until_their_estimated_errors_are_small(monkeypatch):
     A, X = problem("swiss_roll", 5000, 19)
     monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.5)
@@ -265,7 +279,7 @@ def test_converges_where_full_levels_are_not_smoothed(seed, n_candidates, monkey
 
 
 def test_solves_for_the_left_null_vector_end_when_the_next_would_change_little(monkeypatch):
-    """They are not repeated for their residuals: the next one does that."""
+    """A solve is not repeated for its residual here, because the next solve is for that."""
     begun = counted_solves(monkeypatch)
     monkeypatch.setattr(multigrid_inverse, "ROUGH", -1.0)
     A, X = problem("swiss_roll", 5000, 19)
