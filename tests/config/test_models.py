@@ -75,6 +75,14 @@ class TestDefaults:
             config.neighbors.n_neighbors = 5
 
 
+def test_factored_needs_a_square_factor_and_has_no_effect_on_pca(load):
+    """So the advice of a report to set `method: pca` can be followed with any eigensolver."""
+    text = "method: {}\neigensolver: {{method: factored}}"
+    assert [load(text.format(method)).method for method in ("lle", "pca")] == ["lle", "pca"]
+    with pytest.raises(ConfigError, match="only lle has a square factor"):
+        load(text.format("ltsa"))
+
+
 # Wrong text, then what the message must hold: the key, what was found, what is allowed.
 WRONG = [
     ("neighbours: {}", ["neighbours: unknown key", "quality", "did you mean neighbors?"]),
