@@ -97,16 +97,21 @@ def content_of(embedding: Float64, component: Int32, color: Column | None) -> Co
     three are paired with each other.
     """
     is_drawn = np.isfinite(embedding).all(axis=1) & (component >= 0)
-    paint = paint_points(color, is_drawn)
+    paint = paint_points(color, is_drawn & np.isin(component, _largest(component[is_drawn])))
     columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", embedding[:, j]) for j in range(min(3, embedding.shape[1]))]
     if len(columns) == 1 and paint is not PLAIN:
         columns.append(Column("color", paint.label, _heights(paint)))
         is_drawn &= np.isfinite(columns[1].values)
-    labels, counts = np.unique(component[is_drawn], return_counts=True)
-    largest = labels[np.lexsort((labels, -counts))[:MAX_EMBEDDED_COMPONENTS]]
+    largest = _largest(component[is_drawn])
     groups = {int(label): np.flatnonzero(is_drawn & (component == label)) for label in largest}
     pairs = [(columns[0], columns[0])] if len(columns) == 1 else list(combinations(columns, 2))
     return Content(component[is_drawn], groups, pairs, paint, embedding.shape[1])
+
+
+def _largest(component: Int32) -> Int32:
+    """The labels of the components that are drawn, the largest first."""
+    labels, counts = np.unique(component, return_counts=True)
+    return labels[np.lexsort((labels, -counts))[:MAX_EMBEDDED_COMPONENTS]]
 
 
 def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:

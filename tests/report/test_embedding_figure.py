@@ -209,6 +209,14 @@ class TestComponentsSideBySide:
         self.draw()
         assert figures[0].get_supxlabel() == "the 4 largest of 6 components: 100 of 108 rows"
 
+    def test_classes_of_components_that_do_not_fit_are_not_in_the_key(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(embedding_figure, "MAX_EMBEDDED_COMPONENTS", 2)
+        component = np.array([0, 0, 0, 1, 1, 2], np.int32)
+        color = Column("color", "l", np.array([0, 0, 1, 1, 1, 2]), ("a", "b", "c"))
+        classes = embedding_figure.content_of(np.arange(12.0).reshape(6, 2), component, color).paint.classes
+        assert classes is not None
+        assert classes.names == ["a", "b"]
+
     @pytest.mark.parametrize("kind", ["none", "continuous", "classes"])
     def test_components_of_one_coordinate_share_the_other_axis(self, figures: list[Figure], kind: str) -> None:
         embedding, _ = self.draw(1, kind)
