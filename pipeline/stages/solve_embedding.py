@@ -69,7 +69,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         len(firsts),
         SOLVER_BYTES + n_bytes,
         bundles={"_work/eigen": disk_costs.eigenvectors(n=n, width=block_width(n_pairs), components=n_graph)},
-        version=33,
+        version=34,
         runs_on=DRIVER if on_workers else WHOLE_DATA,
         remark="the workers solve together, because one process has too little memory" if on_workers else "",
         all_cores=True,

@@ -321,7 +321,7 @@ def test_status_shows_the_progress_of_the_eigensolver(solved, monkeypatch):
 
     monkeypatch.setattr(SolverProgress, "_asdict", look)
     solve(solved, method="multigrid")
-    line = r"^  multigrid: vector error \S+ \(to reach: \S+\) after [\d,]+ solves for 8 vectors(, about 1 s left)?$"
+    line = r"^  multigrid: vector error \S+ \(to reach: \S+\) after [\d,]+ solves for 4 vectors(, about 1 s left)?$"
     assert re.search(line, statuses[-1], re.M)
     assert not solved.objects.names("_work/eigen/progress")
     assert status.status(solved)["solving"] == []

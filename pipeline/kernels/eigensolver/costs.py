@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import breadth_first_order
 from ...core.arrays import Float64, Ints
 from ...core.errors import NotEnoughMemory, gib
 from . import pardiso
-from .davidson import block_width, narrow_width
+from .davidson import block_width
 from .factorization import analyse, analysis_key, canonical
 from .pardiso import FactorSize
 from .problem import LongFactorization, Problem
@@ -70,11 +70,12 @@ ANALYSED_PER_SECOND = 1.5e6
 """Entries of the matrix that the analysis processes per second; the ordering runs on one thread."""
 MULTIGRID_SECONDS, SETUP_SECONDS = 1e-5, 1e-6
 """Processor seconds for an entry of A: of a whole solve by multigrid on A or on M, and of the setup on A. Those of a
-solve on A were 0.5 to 2e-5 on rolls, cubes, ECG vectors and tables of 6,000 to 300,000 points."""
+solve on A were 0.3 to 1.7e-5 on rolls, cubes, ECG and speech vectors, images and tables of 30,000 to
+1,000,000 points."""
 TYPICAL_COMPLEXITY = 2.0
 """Entries of the hierarchies of these solves, relative to A, at most."""
 SOLVE_CYCLES = 120
-"""Cycles of these solves, for blocks of MAX_BLOCK vectors."""
+"""Cycles of these solves, for blocks of at most MAX_BLOCK vectors."""
 LEAST_STEPS = 6
 """Steps after which the errors show the rate of convergence."""
 MULTIGRID_POINTS = 2_000
@@ -107,22 +108,18 @@ def multigrid_size(
 ) -> tuple[int, int, int, int]:
     """(columns of a block, of the basis, bytes of everything, most cycles of a solve) of block Davidson with multigrid.
 
-    Of the memory that is left, five wide or three narrow blocks of the basis come first, then ENOUGH_CYCLES, further
-    blocks, more cycles. The blocks are narrow if wide ones would leave memory for fewer than ENOUGH_CYCLES.
+    Of the memory that is left, three blocks of the basis come first, then ENOUGH_CYCLES, further blocks, more cycles.
 
     The hierarchy is that of A, or of M with ``normal_entries`` entries. If its bytes are 0, they are estimated, and the
     setup counts.
     """
-    n = factor.shape[1]
+    n, width = factor.shape[1], block_width(m)
     expected_bytes = NORMAL_BYTES * normal_entries if normal_entries else HIERARCHY_BYTES * factor.nnz
     matrices = _bytes(factor) + (hierarchy_bytes or expected_bytes)
-    for width, n_blocks in ((block_width(m), 5), (narrow_width(m), 3)):
-        fixed = matrices + n * width * (NORMAL_VECTOR_BYTES if normal_entries else VECTOR_BYTES)
-        cycle_bytes, basis_bytes = n * width * (8 if normal_entries else 4), 8 * n * n_blocks * width
-        cycles = min(max(FEW_CYCLES + (max_memory - fixed - basis_bytes) // cycle_bytes, FEW_CYCLES), ENOUGH_CYCLES)
-        fixed += (cycles - FEW_CYCLES) * cycle_bytes
-        if cycles == ENOUGH_CYCLES:
-            break
+    fixed = matrices + n * width * (NORMAL_VECTOR_BYTES if normal_entries else VECTOR_BYTES)
+    cycle_bytes, basis_bytes = n * width * (8 if normal_entries else 4), 8 * n * 3 * width
+    cycles = min(max(FEW_CYCLES + (max_memory - fixed - basis_bytes) // cycle_bytes, FEW_CYCLES), ENOUGH_CYCLES)
+    fixed += (cycles - FEW_CYCLES) * cycle_bytes
     columns, n_bytes = _basis_size(factor, width, fixed, max_memory)
     if cycles == ENOUGH_CYCLES:
         more = min(max((max_memory - n_bytes) // cycle_bytes, 0), MOST_CYCLES - ENOUGH_CYCLES)
@@ -142,7 +139,7 @@ def shared_size(
     Setups of ten-dimensional points, ECG and speech vectors (150,000 to 800,000 rows, fill 0.35 to 4.1) took 35 to 50
     bytes for an entry of the second level, and 25 for one of A with those of copied rows (2026-11-28).
     """
-    width, factor = narrow_width(m), 2 * 12 * entries  # A and A'
+    width, factor = block_width(m), 2 * 12 * entries  # A and A'
     setup = 0 if hierarchy_bytes else int((25 * (1 + n_copied / n) + 50 * fill) * entries)
     column = VECTOR_BYTES + 8 + 4 * (SHARED_CYCLES - FEW_CYCLES) + 8 * SHARED_BLOCKS
     vectors = (n * column + n_copied * 12) * width
@@ -166,7 +163,7 @@ def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int
 
     ``row_entries`` are those of A for each point, at most. M has fewer entries than an A that is not square.
     """
-    width = narrow_width(m)
+    width = block_width(m)
     if not square:
         return n_points * (4 * 12 * row_entries + width * (NORMAL_VECTOR_BYTES + 3 * 8))
     hierarchy, vectors = HIERARCHY_BYTES * row_entries, width * (VECTOR_BYTES + 3 * 8)

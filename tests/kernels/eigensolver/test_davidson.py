@@ -174,12 +174,12 @@ def test_continuing_after_the_limit_gives_the_same_bytes():
 def test_a_second_null_vector_ends_the_iteration():
     A = csr_array(block_diag([roll_factor(250, 3), roll_factor(250, 4)], format="csr"))
     tolerances = Tolerances(1e-8, largest_eigenvalue(A))
-    solution = solve(A, 2)
+    solution = solve(A, 2, flat=False)
     assert tolerances.has_null_vector(solution.pairs.values)
-    assert not solution.stopped
+    assert (solution.n_steps < 10, solution.stopped) == (True, False)
 
 
-@pytest.mark.parametrize(("n_wanted", "width"), [(1, 8), (2, 8), (6, 8), (7, 12), (10, 12), (11, 16)])
+@pytest.mark.parametrize(("n_wanted", "width"), [(1, 4), (3, 4), (4, 8), (7, 8), (8, 12), (10, 12)])
 def test_block_width_includes_guard_vectors(n_wanted, width):
     assert block_width(n_wanted) == width
 

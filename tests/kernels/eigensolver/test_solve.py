@@ -392,7 +392,7 @@ def test_pieces_put_off_a_factorization_and_only_its_analysis_ends_multigrid(mon
     assert (begun, analysed) == (["factored", "multigrid"], []), "multigrid was fast enough"
     monkeypatch.setattr(costs, "LEAST_STEPS", 2)
     monkeypatch.setattr(costs, "SOLVE_CYCLES", 1)  # so that its hierarchy is not too large for all steps
-    monkeypatch.setattr(costs, "cycle_seconds", lambda *_, **__: 0.03)  # longer than a twentieth of the estimate
+    monkeypatch.setattr(costs, "cycle_seconds", lambda *_, **__: 0.012)  # longer than a twentieth of the estimate
     assert solve(A, 2, "auto", **given).stats.method == "multigrid"
     assert analysed == [], "an analysis would take as long"
     monkeypatch.setattr(costs, "cycle_seconds", lambda *_, **__: 1.1)  # 4.4 s or more a step
