@@ -157,11 +157,11 @@ class _Basis:
 def block_width(n_wanted: int, most: float = float("inf")) -> int:
     """Columns of a block: a multiple of four, with at least one guard vector, which speeds up convergence.
 
-    At most ``most``, but at least one guard vector. For two or three pairs a block of eight columns took one step less,
-    but 0.9 to 1.5 times the processor time and up to twice the memory: rolls, cubes of three and five dimensions, ECG,
-    speech, images, forest cover type, of 30,000 to 1,000,000 points (2026-11-30). It was faster on a roll of 2,000,000
-    points, 4 steps in place of 7, 0.8 of the time, and where many eigenvectors are clumps: forest cover type with a
-    small reg, half the steps, 0.7 to 0.8 of the time.
+    At most ``most``, but at least one guard vector. For two or three pairs a block of eight columns took a step or two
+    less, but 0.9 to 1.5 times the processor time and up to twice the memory: rolls, cubes of three and five dimensions,
+    ECG, speech, images, forest cover type, of 30,000 to 1,000,000 points (2026-11-30). It was faster on a roll of
+    2,000,000 points, 4 steps in place of 7, 0.8 of the time, and where many eigenvectors are clumps: forest cover type
+    with a small reg, half the steps, 0.7 to 0.8 of the time.
 
     >>> [block_width(m) for m in (2, 3, 4, 10)]
     [4, 4, 8, 12]
