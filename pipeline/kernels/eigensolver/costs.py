@@ -70,8 +70,8 @@ ANALYSED_PER_SECOND = 1.5e6
 """Entries of the matrix that the analysis processes per second; the ordering runs on one thread."""
 MULTIGRID_SECONDS, SETUP_SECONDS = 1e-5, 1e-6
 """Processor seconds for an entry of A: of a whole solve by multigrid on A or on M, and of the setup on A. Those of a
-solve on A were 0.3 to 1.7e-5 on rolls, cubes, ECG and speech vectors, images and tables of 30,000 to
-1,000,000 points."""
+solve on A were 0.3 to 1.7e-5 on rolls, cubes, ECG and speech vectors, images and tables of 30,000 to 1,000,000
+points."""
 TYPICAL_COMPLEXITY = 2.0
 """Entries of the hierarchies of these solves, relative to A, at most."""
 SOLVE_CYCLES = 120

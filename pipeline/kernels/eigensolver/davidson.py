@@ -170,7 +170,7 @@ def block_width(n_wanted: int, most: float = float("inf")) -> int:
 
 
 def most_pairs(max_columns: int) -> int:
-    """Most pairs whose blocks fit three times into a basis.
+    """Most pairs whose blocks, with two guard vectors or more, fit three times into a basis.
 
     >>> most_pairs(36), block_width(most_pairs(36))
     (10, 12)
