@@ -246,7 +246,7 @@ def describe_transform(result: "Json") -> str:
 
 def describe_sweep(sweep: "Json") -> str:
     """The output of `lle sweep`, and without `seconds` that of its --dry-run."""
-    words = {"asked": "requested", "to_do": "to compute", "cut": "truncated from longer neighbour lists"}
+    words = {"asked": "requested", "to_do": "to compute"}
     steps = ", ".join(f"{count} {words.get(kind, kind)}" for kind, count in sweep["steps"].items())
     if "seconds" not in sweep:
         reasons = [f"{name}: {error}" for name, error in list(sweep["refused"].items())[:MAX_NAMES]]

@@ -26,7 +26,6 @@ from ..inputs.consistency import one_state
 from ..linalg.component_solve import Solutions
 from ..report.findings import most_invalid
 from ..report.metrics import Metrics
-from ..search.shorter_lists import truncated_step
 from ..stages import ingest, write_report
 from ..stages.registry import stages_of_run
 from ..storage.lock import RunLock
@@ -249,7 +248,6 @@ class StageRun(Walker):
     def reports_of(self, step: Step[Report]) -> list[Report]:
         """Run one step, or take its blocks from the store."""
         step = checkpoint.with_records(self.store, step)
-        step = truncated_step(step, self.upstream, self.history.source_stores)
         computed_before = self.progress.computed.get(step.stage, 0)
         results = self._run_step(step, self.upstream)
         self.of_stage.append((step, self.upstream))

@@ -29,7 +29,6 @@ from ..engine.step import Report, Step
 from ..engine.task_costs import fit_workers
 from ..engine.worker_tasks import RETRIES, Submitted
 from ..report.sweep_page import Row, best_experiments, flat_metrics, render_sweep, table_bytes
-from ..search.shorter_lists import CutLists
 from ..stages.registry import stages_of_run
 from ..stages.report_columns import color_column
 from ..storage import array_specs
@@ -51,7 +50,7 @@ SMALL_POINTS = 20_000
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Result of a sweep: a row for each experiment, and how many steps were needed, computed, cut and reused."""
+    """Result of a sweep: a row for each experiment, and how many steps were needed, computed and reused."""
 
     url: str
     rows: list[Row]
@@ -60,9 +59,9 @@ class SweepResult:
 
 
 class StepCounts(SilentProgress):
-    """Prints nothing, because many runs are active; counts steps: computed, cut from longer neighbour lists, reused."""
+    """Prints nothing, because many runs are active; counts steps: computed, reused."""
 
-    KINDS = ("computed", "cut", "reused")
+    KINDS = ("computed", "reused")
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +72,7 @@ class StepCounts(SilentProgress):
         self.steps["reused"] -= 1
 
     def end(self, step: Step[Report], seconds: float, computed: int) -> None:
-        self.steps["reused" if not computed else "cut" if isinstance(step.task, CutLists) else "computed"] += 1
+        self.steps["computed" if computed else "reused"] += 1
 
 
 def run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: RunProgress) -> SweepResult:
@@ -120,8 +119,7 @@ def _brief(message: str) -> str:
 
 
 def _line(row: Row, number: int, n_experiments: int) -> str:
-    words = {"cut": "truncated"}
-    counts = ", ".join(f"{row[f'steps_{kind}']} {words.get(kind, kind)}" for kind in StepCounts.KINDS)
+    counts = ", ".join(f"{row[f'steps_{kind}']} {kind}" for kind in StepCounts.KINDS)
     outcome = f"{row['seconds']:.1f} s, steps: {counts}" if row["state"] != "failed" else _brief(row["message"])
     return f"[{number}/{n_experiments}] {row['experiment']}: {row['state']}, {outcome}"
 

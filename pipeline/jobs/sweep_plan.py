@@ -21,8 +21,6 @@ from .layout import check_layout, layout_of
 
 Row = dict[str, object]
 
-ANY_K = "any k "
-
 
 @dataclass(frozen=True)
 class Experiment:
@@ -115,7 +113,6 @@ def plan_sweep(experiments: list[Experiment], limit: int | None, fresh: bool = F
     planned = [_with_layout(experiment, limit, fresh) for experiment in experiments]
     ordered = [experiment for experiment in planned if experiment.layout is None]
     valid = [(one, one.config, one.layout) for one in planned if one.config and one.layout]
-    valid.sort(key=lambda entry: -entry[1].neighbors.n_neighbors)
     sizes: dict[str, list[int]] = {}  # experiments with the same input need the same block size to share steps
     for _, config, layout in valid:
         sizes.setdefault(repr((config.input, config.execution)), []).append(layout.block_points)
@@ -159,25 +156,17 @@ def _with_fingerprints(experiment: Experiment, config: Config, layout: Layout) -
 
 @dataclass
 class _Fingerprints(Walker):
-    """Collects the fingerprints of the planned steps, and one that exact searches for any k have in common."""
+    """Collects the fingerprints of the planned steps."""
 
-    found: list[str] = field(default_factory=list)
+    found: set[str] = field(default_factory=set)
 
     def reports_of(self, step: Step[Report]) -> None:
-        self.found.append(step.fingerprint(self.upstream))
-        if step.key == "find_neighbors.search":
-            any_k = replace(step, task=step.task.with_parameters(n_neighbors=0))
-            self.found.append(ANY_K + any_k.fingerprint(self.upstream))
+        self.found.add(step.fingerprint(self.upstream))
 
 
 def describe_sweep(url: str, planned: list[Experiment]) -> Json:
     """Numbers of experiments, the errors of those that cannot run, and the number of steps, all and distinct ones."""
-    distinct = {
-        fingerprint
-        for experiment in planned
-        for fingerprint in experiment.fingerprints
-        if not fingerprint.startswith(ANY_K)
-    }
+    distinct = {fingerprint for experiment in planned for fingerprint in experiment.fingerprints}
     n_steps = sum(experiment.n_steps for experiment in planned)
     refused = {experiment.name: experiment.error for experiment in planned if experiment.config is None}
     return {

@@ -23,7 +23,6 @@ SHOWN = (
     "eigenvalue_1",
     "residual_max",
     "steps_computed",
-    "steps_cut",
     "steps_reused",
 )
 """Columns of the page in fixed order; other quality measures follow trustworthiness."""

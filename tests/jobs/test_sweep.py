@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import functools
 import json
 import os
 from collections import Counter
@@ -27,9 +26,7 @@ from lle.jobs import sweep, sweep_plan
 from lle.jobs.sweep import StepCounts, run_sweep
 from lle.jobs.sweep_plan import describe_sweep, load_sweep, plan_sweep
 from lle.report import sweep_figure
-from lle.stages import find_neighbors
 from lle.storage import local_objects
-from lle.storage.blocks import Blocks
 from lle.storage.local_objects import LocalObjects
 from lle.storage.store import Store
 from tests.support.paths import REPOSITORY
@@ -104,7 +101,7 @@ def swept(tmp_path_factory):
 def test_experiments_have_the_bytes_of_separate_runs(swept, tmp_path):
     path, result, _ = swept
     assert [row["state"] for row in result.rows] == ["done"] * 4
-    row = result.rows[0]  # its lists are truncated from longer ones, and it reused its graph
+    row = result.rows[1]  # it reused the graph of the first
     changes = (f"neighbors.n_neighbors={row['n_neighbors']}", f"weights.reg={row['reg']}")
     plain = yaml.safe_load(path.read_text())
     del plain["sweep"]
@@ -125,9 +122,8 @@ def test_nothing_is_computed_twice(swept):
     assert kinds["ingest", "read"] == kinds["order_points", "gather"] == 1
     assert kinds["find_neighbors", "search"] == kinds["mend_graph", "analyse"] == 2
     assert kinds["solve_weights", "solve"] == kinds["solve_embedding", "solve"] == 4
-    assert result.counts["cut"] == 1
     assert result.counts["asked"] == sum(result.counts[kind] for kind in StepCounts.KINDS)
-    assert result.counts["computed"] + result.counts["cut"] == sum(kinds.values())
+    assert result.counts["computed"] == sum(kinds.values())
     planned = describe_sweep("", plan_sweep(load_sweep([path], (), None)[1], None))
     assert planned["steps"] == {"asked": result.counts["asked"], "to_do": sum(kinds.values())}
 
@@ -139,7 +135,7 @@ def test_each_store_of_a_sweep_is_complete(swept):
         config = load_config(_as_config(store), (), store.url)
         counts = Quiet()
         runs.run(config, False, counts)
-        assert counts.steps == {"computed": 0, "cut": 0, "reused": row["steps_asked"]}
+        assert counts.steps == {"computed": 0, "reused": row["steps_asked"]}
 
 
 def _as_config(store: Store) -> Path:
@@ -162,35 +158,6 @@ def test_dry_run_names_experiments_that_cannot_run_and_why(tmp_path):
     assert result.exit_code == 0
     assert "2 experiments, 1 of which cannot run" in result.output
     assert "n_neighbors=1000000: neighbors.n_neighbors is 1000000, but the input has" in result.output
-
-
-@pytest.mark.parametrize("method", ["kdtree", pytest.param("brute", marks=pytest.mark.slow)])
-def test_truncated_lists_equal_searched_ones_even_with_ties(tmp_path, method):
-    points = np.stack(np.meshgrid(np.arange(18.0), np.arange(15.0)), -1).reshape(-1, 2)  # many ties
-    np.save(tmp_path / "x.npy", np.random.default_rng(23).permuted(points, axis=0))
-    source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
-    search = {"neighbors": {"method": method, "min_recall": 0.5}}
-    result = sweep_of(write(tmp_path / "k.yaml", {"grid": {"neighbors.n_neighbors": [14, 9]}}, input=source, **search))
-    assert result.counts["cut"] == 1
-    store = Store(f"{result.url}/n_neighbors=9.zarr")
-    cut, into = store.read_all("_work/knn_indices"), ("_work/knn_indices", "_work/knn_distances")
-    n = len(cut)
-    find_neighbors.search_block(store, 0, method=method, n_neighbors=9, blocks=Blocks(n, n), into=into)
-    np.testing.assert_array_equal(cut, store.read_all("_work/knn_indices"))
-
-
-@pytest.mark.slow
-def test_longer_lists_are_truncated_without_a_search(tmp_path, monkeypatch):
-    searched, original = [], find_neighbors.search_block
-
-    @functools.wraps(original)
-    def search(store, block, **parameters):
-        searched.append(parameters["n_neighbors"])
-        return original(store, block, **parameters)
-
-    monkeypatch.setattr(find_neighbors, "search_block", search)
-    assert sweep_of(write(tmp_path / "k.yaml", {"grid": {"neighbors.n_neighbors": [5, 9]}})).counts["cut"] == 1
-    assert set(searched) == {9}
 
 
 @pytest.mark.slow

@@ -130,7 +130,7 @@ def test_dark_sheet_has_the_brighter_map_of_values(drawn):
 
 
 def test_page_fits_phones_and_dark_pages():
-    counts = dict.fromkeys(("asked", "computed", "cut", "reused"), 1)
+    counts = dict.fromkeys(("asked", "computed", "reused"), 1)
     rows = [{"experiment": "a", "state": "done", "n": 1}]
     page = render_sweep("sheet", ["n"], rows, counts, 1.0, Pair(b"light picture", b"dark picture"), {})
     light, dark = (base64.b64encode(png).decode() for png in (b"light picture", b"dark picture"))
@@ -140,7 +140,7 @@ def test_page_fits_phones_and_dark_pages():
 
 
 def test_page_links_reports_and_marks_the_best_experiment():
-    counts = dict.fromkeys(("asked", "computed", "cut", "reused"), 1)
+    counts = dict.fromkeys(("asked", "computed", "reused"), 1)
     rows = [
         {"experiment": name, "state": state, "n": 1, "trustworthiness": value, "message": "", "exit_code": 0}
         for name, state, value in (("a", "done", 0.8), ("b", "done", 0.9), ("c", "failed", 0.99))
