@@ -153,7 +153,7 @@ def _color_scale(drawn: PagePictures | None) -> dict[str, str] | None:
     steps = np.linspace(0.0, 1.0, 9)
     light, dark = (", ".join(to_hex(color) for color in scale(steps)) for scale in (colormaps[COLOR_MAP], DARK_MAP))
     span = key.highest - key.lowest
-    low, high = (f"{0.0 if abs(end) < 1e-3 * span else end:.3g}" for end in (key.lowest, key.highest))
+    low, high = (f"{0.0 if abs(end) < 1e-3 * span else end:.5g}" for end in (key.lowest, key.highest))
     if key.names:
         low, high = key.names[round(key.lowest)], key.names[round(key.highest)]
     return {"low": low, "high": high, "light": light, "dark": dark}

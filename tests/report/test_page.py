@@ -252,8 +252,8 @@ def test_key_names_the_classes_or_the_ends_of_the_scale() -> None:
     nine = Key("species", (("i", to_rgba(class_colors(9)[8])),))
     html = html_of(METRICS, pictures(key=nine))
     assert f"--light: {class_colors(9)[8]}; --dark: {class_colors(9, dark=True)[8]}" in html
-    for lowest, words in ((0.25, "angle 0.25 8"), (1e-5, "angle 0 8")):
-        scale = pictures(key=Key("angle", (), lowest, 8.0))
+    for ends, words in (((0.25, 8), "angle 0.25 8"), ((1e-5, 8), "angle 0 8"), ((1950, 10000), "angle 1950 10000")):
+        scale = pictures(key=Key("angle", (), *ends))
         assert words in text_of(METRICS, scale)
     letters = pictures(key=Key("letter", (), 0.0, 2.6, ("<a>", "b", "c", "d")))
     assert "letter <a> d" in text_of(METRICS, letters)
