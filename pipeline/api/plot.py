@@ -11,7 +11,7 @@ from ..core.arrays import Float64, Int32
 from ..core.errors import ConfigError, InputError
 from ..inputs.labels import MAX_TEXT_CLASSES, natural_order
 from ..jobs.new_rows import TABLES
-from ..report.column import Column
+from ..report.column import MAX_CLASSES, Column
 from ..stages.report_columns import label_column
 from ..storage import array_specs
 from ..storage.store import Store
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-MAX_INTEGER_CLASSES = 20
 SECONDS_PER_YEAR = 365.2425 * 86400
 
 
@@ -162,7 +161,7 @@ def colors_of(values: object, n_rows: int) -> Column:
     if known.dtype == object and len(known) and all(type(value) in (int, float) for value in known.tolist()):
         known = np.array(known.tolist())  # numbers with missing ones, such as pandas' nullable types
     is_number = known.dtype.kind in "iuf"
-    if known.dtype.kind == "f" or (is_number and len(np.unique(known)) > MAX_INTEGER_CLASSES):
+    if known.dtype.kind == "f" or (is_number and len(np.unique(known)) > MAX_CLASSES):
         scale = np.full(n_rows, np.nan)
         scale[is_known] = known
         return Column(label, label, scale)

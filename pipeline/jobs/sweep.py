@@ -137,7 +137,7 @@ def _write_results(root: Store, experiments: list[Experiment], result: SweepResu
         for cell in _cells(experiment, len(experiments))
     ]
     curves = all(experiment.config.eigensolver.n_components == 1 for experiment in experiments if experiment.config)
-    has_values = any(cell.key and not cell.key.classes for cell in cells)
+    has_values = any(cell.key.label and not cell.key.names for cell in cells)
     axes = "; upwards the coordinate, to the right the true one" if curves and has_values else ""
     pictures = draw_contact_sheet(cells, title + axes)
     root.objects.put("sweep.parquet", table_bytes(result.rows))
@@ -150,7 +150,7 @@ def _write_results(root: Store, experiments: list[Experiment], result: SweepResu
 
 def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
     """Cells of the contact sheet for an experiment: its largest component, a cell for each pair of coordinates."""
-    from ..report.point_colors import color_points
+    from ..report.point_colors import paint_points
     from ..report.sweep_figure import Cell, sampled_rows
 
     if experiment.config is None:
@@ -165,10 +165,12 @@ def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
     members = np.flatnonzero(component == 0)
     rows = members[sampled_rows(len(members), n_cells)]
     if embedding.shape[1] == 1:  # a curve: plot its coordinate against the true one
-        x_values = np.zeros(len(embedding)) if color is None else color.numbers
+        x_values = np.zeros(len(embedding)) if color is None else color.values
         embedding = np.column_stack([x_values, embedding[:, 0]])
     note = f"1 of {component.max() + 1} components" if component.max() > 0 else ""
-    (colors, key), pairs = color_points(color, rows), list(combinations(range(min(3, embedding.shape[1])), 2))
+    paint = paint_points(color, np.ones(len(embedding), bool))
+    colors, key = paint.rgba(rows), paint._replace(codes=None, values=None)
+    pairs = list(combinations(range(min(3, embedding.shape[1])), 2))
     named = [{"coordinates": f"{x + 1} and {y + 1}"} if len(pairs) > 1 else {} for x, y in pairs]
     return [
         Cell(experiment.values | name, embedding[rows][:, pair], colors, note, key)

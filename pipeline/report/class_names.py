@@ -113,13 +113,13 @@ def write_names(
     panel: Panel,
     codes: Array,
     names: Sequence[str],
-    colors: Array,
+    colors: Sequence[str],
     piece: Array | None,
     numbered: Collection[int] = (),
 ) -> None:
     """Write the names of classes into a panel whose layout is final. codes: (n,) of its points.
 
-    colors: RGBA (n_classes, 4) of the lines from the names to their points. numbered: classes whose number stands for
+    colors: #rrggbb of the lines from the names to their points. numbered: classes whose number stands for
     their name.
 
     A name never covers another one, or the title of a piece; without a free place it is left out. A long one has
@@ -166,7 +166,7 @@ def _lines_of(name: str) -> str:
     return "\n".join(textwrap.wrap(plain_text(name, MOST_LETTERS), LINE_LETTERS)) or "(empty)"
 
 
-def _write(ax: Axes, text: str, best: _Placed, color: Array) -> None:
+def _write(ax: Axes, text: str, best: _Placed, color: str) -> None:
     """Write a text and its line; the axes keep their layout."""
     to_data = ax.transData.inverted()
     x, y = to_data.transform(best.box.get_points().mean(axis=0)).tolist()

@@ -11,7 +11,7 @@ from ..core.arrays import Array, UInt8
 from ..engine.step import Json
 from .column import Column
 from .figure_style import COLOR_MAP, OKABE_ITO, class_colors
-from .point_colors import MAX_CLASSES, scale_of
+from .point_colors import choose_classes, scale_of
 
 STEPS = 64
 """Steps of a colour scale."""
@@ -49,25 +49,14 @@ class ColorKey(NamedTuple):
 
 
 def color_key(column: Column | None, n: int) -> ColorKey:
-    """The colours of n points by a column; None colours all alike. Classes after the 20 largest share one colour."""
+    """The colours of n points by a column; None colours all alike. The smallest of too many classes share one."""
     if column is None:
         return ColorKey("plain", np.zeros(n, np.uint8), ([OKABE_ITO[0]], [OKABE_ITO[4]]))
     if column.names is None:
         return _scale(column.values)
-    n_names = len(column.names)
-    classes = np.where(column.values < 0, n_names, column.values)
-    counts = np.bincount(classes, minlength=n_names + 1)
-    shown = np.flatnonzero(counts[:n_names])
-    if len(shown) > MAX_CLASSES:
-        shown = np.sort(np.argsort(-counts[:n_names], kind="stable")[: MAX_CLASSES - 1])
-    code_of = np.full(n_names + 1, len(shown), np.uint8)
-    code_of[shown] = np.arange(len(shown))
-    entries = [(str(column.names[code]) or "(empty)", int(counts[code])) for code in shown.tolist()]
-    if n_others := int(counts.sum() - counts[shown].sum()):
-        n_classes = int(np.count_nonzero(counts[:n_names])) - len(shown)
-        entries.append((f"{n_classes} other classes" if n_classes else "unknown", n_others))
-    light, dark = ([*class_colors(len(shown), page), MISSING[page]][: len(entries)] for page in (False, True))
-    return ColorKey("classes", code_of[classes], (light, dark), entries, len(shown), code_of.tolist())
+    codes, entries, n_named, code_of = choose_classes(column)
+    light, dark = ([*class_colors(n_named, page), MISSING[page]][: len(entries)] for page in (False, True))
+    return ColorKey("classes", codes, (light, dark), entries, n_named, code_of.tolist())
 
 
 def _scale(values: Array) -> ColorKey:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 from ..core.arrays import Array
+
+MAX_CLASSES = 20
+"""Most classes with a colour each, and most different whole numbers that are classes of a picture."""
 
 
 class Column(NamedTuple):
@@ -24,8 +25,3 @@ class Column(NamedTuple):
     names: Sequence[str] | None = None
     role: Literal["coordinate", "component", "value"] = "value"
     kind: Literal["number", "whole", "date"] = "number"
-
-    @property
-    def numbers(self) -> Array:
-        """(n,), NaN if unknown; of classes their numbers."""
-        return self.values if self.names is None else np.where(self.values < 0, np.nan, self.values)

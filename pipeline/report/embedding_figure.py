@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm, to_hex
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from ..core.arrays import Float64, Int32, Int64
@@ -24,7 +24,7 @@ from .column import Column
 from .component_layout import remove_overlapping_labels, side_by_side
 from .figure_style import COLOR_MAP, DPI, FAINT, INK, MISSING, POINT, label_axes, message_figure, plain_text, to_png
 from .panel import Panel, count_points, mean_values, shade_classes
-from .point_colors import PLAIN, UNKNOWN_CLASS, Paint, add_key, name_ticks, paint_points, view_of
+from .point_colors import PLAIN, Paint, add_key, paint_points, view_of
 
 SCATTER_POINTS = 100_000
 MAX_EMBEDDED_COMPONENTS = 60
@@ -99,7 +99,7 @@ def content_of(embedding: Float64, component: Int32, color: Column | None) -> Co
     is_drawn = np.isfinite(embedding).all(axis=1) & (component >= 0)
     paint = paint_points(color, is_drawn & np.isin(component, _largest(component[is_drawn])))
     columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", embedding[:, j]) for j in range(min(3, embedding.shape[1]))]
-    if len(columns) == 1 and paint is not PLAIN:
+    if len(columns) == 1 and paint.label:
         columns.append(Column("color", paint.label, _heights(paint)))
         is_drawn &= np.isfinite(columns[1].values)
     largest = _largest(component[is_drawn])
@@ -132,10 +132,10 @@ def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:
 
 def _heights(paint: Paint) -> Float64:
     """The second axis of a single coordinate: the colour value, or the class with some jitter."""
-    if paint.classes is None:
+    if paint.codes is None:
         assert paint.values is not None
         return paint.values
-    return paint.classes.codes + np.random.default_rng(DRAW_ORDER_SEED).uniform(-0.3, 0.3, paint.classes.codes.size)
+    return paint.codes + np.random.default_rng(DRAW_ORDER_SEED).uniform(-0.3, 0.3, paint.codes.size)
 
 
 def shown_paint(content: Content, panels: Sequence[Panel]) -> Paint:
@@ -144,7 +144,7 @@ def shown_paint(content: Content, panels: Sequence[Panel]) -> Paint:
     The second axis of a single coordinate shows the colour value, so its points have none.
     """
     paint = content.paint if content.n_coordinates > 1 else PLAIN
-    return density_paint() if paint is PLAIN and _are_many(panels) and not content.is_histogram else paint
+    return density_paint() if not paint.label and _are_many(panels) and not content.is_histogram else paint
 
 
 def _are_many(panels: Sequence[Panel]) -> bool:
@@ -170,18 +170,15 @@ def draw_content(
         figure.draw_without_rendering()
         for panel in panels:
             remove_overlapping_labels(panel.ax)
-    classes = content.paint.classes
+    classes = content.paint
     for panel in panels:
-        if content.n_coordinates == 1:
-            name_ticks(panel.ax, content.paint.names)
-        if classes is not None and content.n_coordinates == 1:
+        if classes.codes is not None and content.n_coordinates == 1:
             panel.ax.set_yticks(range(len(classes.names)), [plain_text(name) for name in classes.names])
-        elif classes is not None and len(classes.names) > 1:
+        elif classes.codes is not None and len(classes.names) > 1:
             piece = np.zeros(len(classes.codes), np.int64)
             for number, rows in enumerate(content.groups.values()):
                 piece[rows] = number
-            codes = classes.codes[panel.rows]
-            names = classes.names[:-1] if classes.names[-1] == UNKNOWN_CLASS else classes.names
+            codes, names = classes.codes[panel.rows], classes.names[: classes.n_named]
             write_names(figure, panel, codes, names, classes.colors, piece[panel.rows], numbered)
 
 
@@ -209,8 +206,8 @@ def _draw_points(panel: Panel, paint: Paint) -> None:
     rows = panel.rows[order]
     size = float(np.clip(350.0 / np.sqrt(rows.size), 1.0, 28.0))
     scatter = partial(panel.ax.scatter, panel.x[order], panel.y[order], s=size, linewidths=0.0, alpha=0.85)
-    if paint.classes is not None:
-        scatter(c=paint.classes.colors[paint.classes.codes[rows]])
+    if paint.codes is not None:
+        scatter(c=paint.rgba(rows))
     elif paint.values is not None:
         color_map = colormaps[COLOR_MAP].with_extremes(bad=MISSING)
         scatter(c=paint.values[rows], cmap=color_map, norm=paint.norm, plotnonfinite=True)
@@ -222,9 +219,8 @@ def _aggregate(panel: Panel, paint: Paint) -> npt.NDArray[np.generic]:
     """Raster of a panel: RGBA for classes, else mean value or point count around a pixel; NaN for none."""
     box = panel.ax.get_window_extent()
     shape = max(1, round(box.height)), max(1, round(box.width))
-    if paint.classes is not None:
-        colors = [to_hex(color) for color in paint.classes.colors]
-        return shade_classes(panel, shape, paint.classes.codes[panel.rows], colors)
+    if paint.codes is not None:
+        return shade_classes(panel, shape, paint.codes[panel.rows], paint.colors)
     if paint.values is not None:
         return mean_values(panel, shape, paint.values[panel.rows])
     counts = count_points(panel, shape)

@@ -62,13 +62,12 @@ def render_page(
     )
 
 
-def swatch(color: tuple[float, float, float, float]) -> str:
-    """The colour of a class on a light and on a dark page, as CSS.
+def swatch(light: str) -> str:
+    """The colour #rrggbb of a class on a light and on a dark page, as CSS.
 
-    >>> swatch((0.0, 0.0, 1.0, 1.0))
+    >>> swatch("#0000ff")
     '--light: #0000ff; --dark: #0000ff'
     """
-    light = to_hex(color)
     dark = {name.lower(): other for name, other in (ON_DARK | CLASSES_ON_DARK).items()}
     return f"--light: {light}; --dark: {dark.get(light, light).lower()}"
 
@@ -147,13 +146,10 @@ def _of_choice(choice: Json) -> list[str]:
 
 def _color_scale(drawn: PagePictures | None) -> dict[str, str] | None:
     """Labels of the ends of the colour scale, and its colours on a light and a dark page as CSS lists."""
-    key = None if drawn is None else drawn.key
-    if key is None or key.classes:
+    if drawn is None or drawn.key.names or not drawn.key.label:
         return None
     steps = np.linspace(0.0, 1.0, 9)
     light, dark = (", ".join(to_hex(color) for color in scale(steps)) for scale in (colormaps[COLOR_MAP], DARK_MAP))
-    span = key.highest - key.lowest
-    low, high = (f"{0.0 if abs(end) < 1e-3 * span else end:.5g}" for end in (key.lowest, key.highest))
-    if key.names:
-        low, high = key.names[round(key.lowest)], key.names[round(key.highest)]
+    lowest, highest = float(drawn.key.norm.vmin or 0.0), float(drawn.key.norm.vmax or 0.0)
+    low, high = (f"{0.0 if abs(end) < 1e-3 * (highest - lowest) else end:.5g}" for end in (lowest, highest))
     return {"low": low, "high": high, "light": light, "dark": dark}

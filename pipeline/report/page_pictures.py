@@ -29,7 +29,7 @@ from .embedding_figure import (
 )
 from .figure_style import INK, RULE, Pair, message_figure, plain_text, to_pair
 from .panel import count_points
-from .point_colors import Classes, Key, Paint, key_of
+from .point_colors import PLAIN, Paint
 
 WIDTH, SINGLE_WIDTH = 3.9, 4.6
 """Width in inches of one picture of several, and of a single one: 9-point text has at least 10 pixels at 420 pixels."""
@@ -59,11 +59,11 @@ class PagePicture(NamedTuple):
 
 
 class PagePictures(NamedTuple):
-    """All pictures of an embedding, the colour key (None: one colour), a remark below all of them, and the picture
-    of the eigenvalues. numbered: classes of the key with a number in place of a name in the pictures."""
+    """All pictures of an embedding, the colours (PLAIN: one), a remark below all of them, and the picture of the
+    eigenvalues. numbered: classes of the key with a number in place of a name in the pictures."""
 
     pictures: list[PagePicture]
-    key: Key | None
+    key: Paint
     remark: str
     spectrum: PagePicture | None = None
     numbered: frozenset[int] = frozenset()
@@ -74,21 +74,20 @@ def draw_page_pictures(embedding: Float64, component: Int32, color: Column | Non
     content = content_of(embedding, component, color)
     if not content.groups:
         empty = "no point was embedded"
-        return PagePictures([PagePicture(to_pair(message_figure("", empty)), "", empty)], None, "")
-    classes = content.paint.classes
-    apart = classes is not None and content.n_coordinates > 1 and len(classes.names) > 1
+        return PagePictures([PagePicture(to_pair(message_figure("", empty)), "", empty)], PLAIN, "")
+    names = content.paint.names
+    apart = content.n_coordinates > 1 and len(names) > 1
     width = SINGLE_WIDTH if len(content.pairs) == 1 and not apart else WIDTH
-    names = classes.names if apart and classes is not None else []
-    numbered = frozenset(code for code, name in enumerate(names) if len(name) > LONG_NAME)
+    numbered = frozenset(code for code, name in enumerate(names) if apart and len(name) > LONG_NAME)
     drawn = [_scatter(content, pair, width, numbered) for pair in content.pairs]
     wide, _ = _scatter(content, content.pairs[0], 11.0, numbered, aspect=0.5)
     pictures = [picture for picture, _ in drawn]
     pictures[0] = pictures[0]._replace(wide=wide.pair)
-    if apart and classes is not None:
+    if apart:
         if content.n_rows >= DENSITY_POINTS:
             pictures.append(_density(content))
-        pictures.append(_each_class(content, classes, numbered))
-    return PagePictures(pictures, key_of(drawn[0][1]), _remark(content), numbered=numbered)
+        pictures.append(_each_class(content, numbered))
+    return PagePictures(pictures, drawn[0][1], _remark(content), numbered=numbered)
 
 
 def _figure(width: float, aspect: float = ASPECT) -> tuple[Figure, Axes]:
@@ -125,13 +124,13 @@ def _density(content: Content) -> PagePicture:
     return PagePicture(to_pair(figure), caption, f"The same points by density: at most {highest:,.0f} about a pixel.")
 
 
-def _each_class(content: Content, classes: Classes, numbered: frozenset[int]) -> PagePicture:
+def _each_class(content: Content, numbered: frozenset[int]) -> PagePicture:
     """One cell per class: its points in colour, all others in grey."""
-    n_columns = min(4, math.ceil(math.sqrt(len(classes.names))))
-    n_rows = -(-len(classes.names) // n_columns)
-    texts = [
-        number_of(code) if code in numbered else plain_text(name, LONG_NAME) for code, name in enumerate(classes.names)
-    ]
+    classes, names = content.paint, content.paint.names
+    assert classes.codes is not None
+    n_columns = min(4, math.ceil(math.sqrt(len(names))))
+    n_rows = -(-len(names) // n_columns)
+    texts = [number_of(code) if code in numbered else plain_text(name, LONG_NAME) for code, name in enumerate(names)]
     titles = [wrap(text, CLASS_LETTERS) for text in texts]
     more_lines = max(map(len, titles)) - 1
     height = max(
@@ -160,7 +159,7 @@ def _each_class(content: Content, classes: Classes, numbered: frozenset[int]) ->
         ax.set_title("\n".join(title), fontsize=9, color=INK, pad=2)
     pair = f"{content.pairs[0][0].label} and {content.pairs[0][1].label}"
     caption = "One picture for each class; the points of the others are grey."
-    alternative = f"A small scatter plot of {pair} for each of {len(classes.names)} classes."
+    alternative = f"A small scatter plot of {pair} for each of {len(names)} classes."
     return PagePicture(to_pair(figure), caption, alternative)
 
 

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from ..core.arrays import Float64, Int64
-from .figure_style import FAINT, INK, RULE, Pair, plain_text, to_pair
-from .point_colors import Key, common_key, draw_key, robust_range
+from .figure_style import FAINT, INK, RULE, Pair, add_legend, plain_text, to_pair
+from .point_colors import PLAIN, Paint, add_bar, common_key, robust_range
 
 POINTS_IN_ALL, MAX_POINTS = 400_000, 5_000
 WIDTH = 14.0
@@ -32,14 +32,14 @@ TITLE_SIZE, LABEL_SIZE, LABEL_LINES = 13.0, 7.0, 4
 
 
 class Cell(NamedTuple):
-    """One experiment: its parameters, positions (n, 2) and colours (n, 4) of its points, and the colour key; without
-    points a note gives the reason. One of the best experiments has a star."""
+    """One experiment: its parameters, positions (n, 2) and colours (n, 4) of its points, and their key; without points
+    a note gives the reason. One of the best experiments has a star."""
 
     values: Mapping[str, object]
     points: Float64 | None
     colors: Float64 | None
     note: str = ""
-    key: Key | None = None
+    key: Paint = PLAIN
     is_best: bool = False
 
 
@@ -111,10 +111,27 @@ def draw_contact_sheet(cells: Sequence[Cell], title: str) -> Pair:
         _label_columns(ax, grid)
     if grid is not None and grid.rows:
         _label_rows(ax, grid)
-    if key is not None:
-        draw_key(ax, key, extent)
+    _draw_key(figure, ax, key, extent)
     _fit_figure(figure, ax, extent, title)
     return Pair(*map(_few_colors, to_pair(figure)))
+
+
+def _draw_key(figure: Figure, ax: Axes, key: Paint, extent: tuple[float, float]) -> None:
+    """Draw a legend of classes, or a colour bar. Its ends are words if the ranges of the cells differ.
+
+    extent: width and height of the axes in inches. The key is 0.18 inches beside them, a bar is at most 2.6 high.
+    """
+    wide, high = extent
+    left, length = 1 + 0.18 / wide, min(2.6, high)
+    if key.names:
+        place = {"loc": "upper left", "bbox_to_anchor": (left, 1.0), "borderaxespad": 0.0}
+        add_legend(ax, key.label, key.names, key.colors, 8, **place)
+    elif key.label:
+        one_range = key.norm.scaled()
+        bar = add_bar(figure, key, 8, cax=ax.inset_axes((left, 1 - length / high, 0.14 / wide, length / high)))
+        if not one_range:
+            bar.set_ticks([0.0, 1.0], labels=["lowest", "highest"])
+            bar.set_label(f"{bar.ax.get_ylabel()} in each cell")
 
 
 def _fit_figure(figure: Figure, ax: Axes, extent: tuple[float, float], title: str) -> None:

@@ -1,5 +1,6 @@
 """Columns of a run that its report shows: coordinates, component, reconstruction error and labels of input rows."""
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy.typing as npt
 from ..core.arrays import Int64
 from ..engine import checkpoint, current_config
 from ..engine.step import Json
-from ..report.column import Column
+from ..report.column import MAX_CLASSES, Column
 from ..storage import array_specs
 from ..storage.store import Store
 from .input_columns import exported_name, input_columns
@@ -114,8 +115,15 @@ def label_columns(store: Store, rows: Int64) -> list[Column]:
 
 
 def color_column(store: Store, rows: Int64) -> Column | None:
-    """The first label of some input rows, ascending; None if the input has no labels."""
-    return next(iter(label_columns(store, rows)), None)
+    """The first label of some input rows, ascending, as pictures show it; None if the input has no labels.
+
+    Whole numbers are classes only if each can have a colour.
+    """
+    column = next(iter(label_columns(store, rows)), None)
+    names = () if column is None else column.names or ()
+    if column is None or len(names) <= MAX_CLASSES or not all(re.fullmatch(r"-?\d+", name) for name in names):
+        return column
+    return column._replace(values=np.array([*names, "nan"], float)[column.values], names=None)  # -1 reads the last
 
 
 def trustworthiness_column(store: Store, rows: Int64, dtype: Float) -> Column | None:

@@ -107,26 +107,26 @@ class TestPlot:
 
 
 @pytest.mark.parametrize(
-    ("values", "names", "numbers"),
+    ("values", "names", "stored"),
     [
         ([1.5, 2.0, np.nan], None, [1.5, 2.0, np.nan]),
         ([7, 3, 7], ["3", "7"], [1, 0, 1]),
-        (["b", None, "a"], ["a", "b"], [1, np.nan, 0]),
+        (["b", None, "a"], ["a", "b"], [1, -1, 0]),
         (["c10", "c9", "2"], ["2", "c9", "c10"], [2, 1, 0]),
-        (pd.Categorical(["x", None, "y"]), ["x", "y"], [0, np.nan, 1]),
-        (pd.Categorical(["low", "high", None], ["low", "mid", "high"], ordered=True), ["low", "high"], [0, 1, np.nan]),
+        (pd.Categorical(["x", None, "y"]), ["x", "y"], [0, -1, 1]),
+        (pd.Categorical(["low", "high", None], ["low", "mid", "high"], ordered=True), ["low", "high"], [0, 1, -1]),
         ([True, False, True], ["False", "True"], [1, 0, 1]),
-        (pd.array([7, None, 3], "Int64"), ["3", "7"], [1, np.nan, 0]),
-        (pd.array([True, None, False], "boolean"), ["False", "True"], [1, np.nan, 0]),
-        (pd.Series([7, pd.NA, 3], dtype=object), ["3", "7"], [1, np.nan, 0]),
+        (pd.array([7, None, 3], "Int64"), ["3", "7"], [1, -1, 0]),
+        (pd.array([True, None, False], "boolean"), ["False", "True"], [1, -1, 0]),
+        (pd.Series([7, pd.NA, 3], dtype=object), ["3", "7"], [1, -1, 0]),
         (pd.array([1.5, None, 2], "Float64"), None, [1.5, np.nan, 2.0]),
-        (pd.array(["b", None, "a"], "string"), ["a", "b"], [1, np.nan, 0]),
+        (pd.array(["b", None, "a"], "string"), ["a", "b"], [1, -1, 0]),
     ],
 )
-def test_colours_of_arrays(values, names, numbers):
+def test_colours_of_arrays(values, names, stored):
     source = colors_of(pd.Series(values), 3)
     assert source.names == names
-    np.testing.assert_array_equal(source.numbers, numbers)
+    np.testing.assert_array_equal(source.values, stored)
 
 
 @pytest.mark.parametrize("zone", [None, "Asia/Tokyo"])

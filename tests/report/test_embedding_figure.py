@@ -12,18 +12,19 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 from matplotlib import colormaps, rc_context
-from matplotlib.colors import to_rgb, to_rgba_array
+from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
 
 from lle.config.load import resolved
 from lle.report import charts, component_layout, embedding_figure, figure_style, panel
+from lle.report.color_key import color_key
 from lle.report.column import Column
 from lle.report.component_layout import SMALLEST_SCALE, shelves
 from lle.report.embedding_figure import draw_embedding
 from lle.report.figure_style import COLOR_MAP, INK, MISSING, OKABE_ITO, class_colors, to_pair, to_png
-from lle.report.point_colors import classify, robust_range
+from lle.report.point_colors import paint_points, robust_range
 from lle.stages import report_columns
 from tests.support.seeds import seeds
 
@@ -213,9 +214,7 @@ class TestComponentsSideBySide:
         monkeypatch.setattr(embedding_figure, "MAX_EMBEDDED_COMPONENTS", 2)
         component = np.array([0, 0, 0, 1, 1, 2], np.int32)
         color = Column("color", "l", np.array([0, 0, 1, 1, 1, 2]), ("a", "b", "c"))
-        classes = embedding_figure.content_of(np.arange(12.0).reshape(6, 2), component, color).paint.classes
-        assert classes is not None
-        assert classes.names == ["a", "b"]
+        assert embedding_figure.content_of(np.arange(12.0).reshape(6, 2), component, color).paint.names == ("a", "b")
 
     @pytest.mark.parametrize("kind", ["none", "continuous", "classes"])
     def test_components_of_one_coordinate_share_the_other_axis(self, figures: list[Figure], kind: str) -> None:
@@ -300,53 +299,51 @@ class TestView:
 
 
 class TestColor:
-    """Classes get a legend up to 20 of them, everything else a colour bar."""
+    """Classes get a legend, numbers a colour bar."""
 
     def test_classes_by_name(self) -> None:
-        classes = classify(Column("color", "l", np.array([2, 0, 2, 3]), ("a", "b", "c", "d")), drawn(4))
-        assert classes is not None
-        assert classes.names == ["a", "c", "d"]  # without those that do not occur
-        np.testing.assert_array_equal(classes.codes, [1, 0, 1, 2])
-        assert len({tuple(color) for color in classes.colors}) == 3
+        paint = paint_points(Column("color", "l", np.array([2, 0, 2, 3]), ("a", "b", "c", "d")), drawn(4))
+        assert paint.names == ("a", "c", "d")  # without those that do not occur
+        np.testing.assert_array_equal(paint.codes, [1, 0, 1, 2])
+        assert len(set(paint.colors)) == 3
 
     def test_classes_without_a_drawn_point_are_not_in_the_legend(self) -> None:
         column = Column("color", "l", np.array([2, 0, -1, 3]), ("a", "b", "c", "d"))
-        classes = classify(column, np.array([True, False, False, True]))
-        assert classes is not None
-        assert classes.names == ["c", "d"]
-        assert classes.codes[[0, 3]].tolist() == [0, 1]
+        paint = paint_points(column, np.array([True, False, False, True]))
+        assert paint.names == ("c", "d")
+        assert paint.codes is not None
+        assert paint.codes[[0, 3]].tolist() == [0, 1]
 
     def test_unknown_class_is_gray_and_last(self) -> None:
-        classes = classify(Column("color", "l", np.array([-1, 2, 0]), ("1", "5", "7")), drawn(3))
-        assert classes is not None
-        assert classes.names == ["1", "7", "unknown"]
-        np.testing.assert_array_equal(classes.codes, [2, 1, 0])
-        np.testing.assert_allclose(classes.colors[2], to_rgba_array(MISSING)[0])
+        paint = paint_points(Column("color", "l", np.array([-1, 2, 0]), ("1", "", "7")), drawn(3))
+        assert paint.names == ("1", "7", "unknown")
+        np.testing.assert_array_equal(paint.codes, [2, 1, 0])
+        assert (paint.colors[2], paint.n_named) == (MISSING, 2)
 
     @pytest.mark.parametrize("n_classes", [2, 8, 9, 20])
     def test_palette_has_a_color_for_each_class(self, n_classes: int) -> None:
-        classes = classify(Column("color", "l", np.arange(n_classes), "abcdefghijklmnopqrst"), drawn(n_classes))
-        assert classes is not None
-        assert classes.colors.shape == (n_classes, 4)
-        assert len({tuple(color) for color in classes.colors}) == n_classes
-        np.testing.assert_array_equal(classes.colors[:8], to_rgba_array(OKABE_ITO[:n_classes]))
+        paint = paint_points(Column("color", "l", np.arange(n_classes), "abcdefghijklmnopqrst"), drawn(n_classes))
+        assert len(paint.colors) == len(set(paint.colors)) == n_classes
+        assert [color.upper() for color in paint.colors[:8]] == list(OKABE_ITO[:n_classes])
 
-    def test_too_many_classes_and_numbers_are_continuous(self) -> None:
-        assert classify(Column("color", "l", np.arange(21), "abcdefghijklmnopqrstu"), drawn(21)) is None
-        assert classify(Column("color", "l", np.arange(3.0)), drawn(3)) is None
+    def test_the_smallest_of_too_many_classes_share_a_colour(self) -> None:
+        codes = np.append(np.repeat(np.arange(21), np.where(np.arange(21) % 16 == 3, 1, 2)), -1)
+        column = Column("color", "l", codes, "abcdefghijklmnopqrstu")
+        paint = paint_points(column, drawn(len(codes)))
+        assert paint.names == (*"abcefghijklmnopqrsu", "2 other classes")  # d and t have one point each
+        assert (paint.colors[-1], paint.n_named) == (MISSING, 19)
+        assert np.count_nonzero(paint.codes == 19) == 3
+        assert paint.names[:-1] == tuple(name for name, _ in color_key(column, len(codes)).entries[:-1])
 
     @pytest.mark.parametrize("n_coordinates", [1, 2])
-    def test_scale_of_too_many_classes_has_their_names(self, figures: list[Figure], n_coordinates: int) -> None:
-        names = tuple(f"class {i}" for i in range(60))
-        embedding = np.random.default_rng(2).normal(size=(60, n_coordinates))
-        for given in (names, None):
-            draw_embedding(embedding, one_component(60), Column("color", "kind", np.arange(60), given), "")
-        axes, unnamed = [figure.axes[n_coordinates - 1] for figure in figures]
-        assert (axes.get_ylabel(), unnamed.get_ylabel()) == ("kind (60 classes)", "kind")
-        shown = {text.get_position()[1]: text.get_text() for text in axes.get_yticklabels() if text.get_text()}
-        assert len(shown) > 4
-        assert shown == {at: f"class {at:g}" for at in shown}
-        assert "10" in [text.get_text() for text in unnamed.get_yticklabels()]
+    def test_key_of_too_many_classes_has_the_largest(self, figures: list[Figure], n_coordinates: int) -> None:
+        embedding = np.random.default_rng(2).normal(size=(400, n_coordinates))
+        color = Column("color", "kind", np.arange(400) % 60, tuple(f"class {i}" for i in range(60)))
+        draw_embedding(embedding, one_component(400), color, "")
+        [figure] = figures
+        texts = figure.legends[0].get_texts() if n_coordinates == 2 else figure.axes[0].get_yticklabels()
+        assert [text.get_text() for text in texts] == [*(f"class {i}" for i in range(19)), "41 other classes"]
+        assert "41 other classes" not in [text.get_text() for text in figure.axes[0].texts]
 
     def test_legend_shows_names_as_they_are(self, figures: list[Figure]) -> None:
         draw_embedding(np.eye(6)[:, :2], one_component(6), column("classes", 6), "t")
@@ -361,9 +358,8 @@ class TestColor:
         draw_embedding(embedding, one_component(30), source, "t")
         points = figures[0].axes[0].collections[0]
         row = [int(np.argmin(abs(embedding[:, 0] - x))) for x in np.asarray(points.get_offsets())[:, 0]]
-        classes = classify(source, drawn(30)) if source else None
-        assert classes is not None
-        np.testing.assert_allclose(points.get_facecolors()[:, :3], classes.colors[classes.codes[row], :3])
+        expected = to_rgba_array(class_colors(3))[np.array(row) % 3, :3]
+        np.testing.assert_allclose(points.get_facecolors()[:, :3], expected)
 
     def test_color_bar_ignores_spikes_of_the_value(self, figures: list[Figure]) -> None:
         values = np.linspace(0.0, 1.0, 5000)
@@ -542,6 +538,23 @@ def test_legend_has_the_name_of_the_label_column(tmp_path, run_stages, make_conf
     assert [*legends, *(axes.get_ylabel() for axes in figure.axes[1:])] == [title]
 
 
+@pytest.mark.parametrize("n_years", [20, 21])
+def test_whole_numbers_are_classes_only_if_each_can_have_a_colour(tmp_path, run_stages, make_config, n_years):
+    years = 1990 + np.arange(60) % n_years
+    texts = ["", *years[1:].astype(str)]
+    pd.DataFrame({"x": np.arange(60.0), "y": np.arange(60.0) ** 2, "year": texts}).to_csv(tmp_path / "rows.csv")
+    section = {"kind": "csv", "path": str(tmp_path / "rows.csv"), "label": "year"}
+    run = run_stages(make_config(tmp_path, np.zeros(1), input=section), "ingest")
+    run.store.create_group({"config": resolved(make_config(tmp_path, np.zeros(1), input=section))})
+    color = report_columns.color_column(run.store, np.arange(60))
+    if n_years == 20:
+        assert color.names == [str(year) for year in range(1990, 2010)]
+        np.testing.assert_array_equal(color.values, [-1, *years[1:] - 1990])
+    else:
+        assert color.names is None
+        np.testing.assert_array_equal(color.values, [np.nan, *years[1:]])
+
+
 @pytest.mark.parametrize(
     ("section", "kind", "name"),
     [
@@ -621,11 +634,8 @@ def test_each_component_has_the_names_of_its_classes(figures: list[Figure]) -> N
     draw_embedding(y, component, Column("color", "kind", codes, ("left", "right")), "title")
     texts = [text.get_text() for text in figures[0].axes[0].texts]
     assert (texts.count("left"), texts.count("right")) == (3, 3)
-    lines = {
-        line.get_color() if isinstance(line.get_color(), str) else tuple(line.get_color()[:3])
-        for line in figures[0].axes[0].lines
-    }
-    assert {INK, *(to_rgb(color) for color in class_colors(2))} == lines  # the edge, and the colour of the class
+    lines = {line.get_color() for line in figures[0].axes[0].lines}
+    assert {INK, *class_colors(2)} == lines  # the edge, and the colour of the class
 
 
 def test_names_in_the_legend_are_whole(figures: list[Figure]) -> None:

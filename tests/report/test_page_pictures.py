@@ -87,8 +87,7 @@ def test_alternative_texts_name_coordinates_rows_colours_and_components() -> Non
     assert drawn.remark == (
         "The first 3 of 4 coordinates; each component has its own coordinates; labels are its number and size."
     )
-    assert drawn.key is not None
-    assert [name for name, _ in drawn.key.classes] == ["kind 0", "kind 1"]
+    assert drawn.key.names == ("kind 0", "kind 1")
     assert draw_page_pictures(cloud(9), one_component(9), None).remark == ""
 
 

@@ -9,13 +9,13 @@ import pytest
 from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
 from lle.report import sweep_figure
 from lle.report.column import Column
-from lle.report.figure_style import COLOR_MAP, DARK_MAP, INK, ON_DARK, PAPER, Pair
-from lle.report.point_colors import color_points, common_key
+from lle.report.figure_style import COLOR_MAP, DARK_MAP, INK, MISSING, ON_DARK, PAPER, Pair
+from lle.report.point_colors import PLAIN, Paint, common_key, paint_points
 from lle.report.sweep_figure import Cell, choose_grid, draw_contact_sheet
 from lle.report.sweep_page import best_experiments, render_sweep
 
@@ -24,8 +24,12 @@ N_POINTS = 200
 
 def cell(values: dict, color: Column | None = None) -> Cell:
     points = np.random.default_rng(11).random((N_POINTS, 2))
-    colors, key = color_points(color or rising(1), np.arange(N_POINTS))
-    return Cell(values, points, colors, "", key)
+    paint = paint_of(color or rising(1))
+    return Cell(values, points, paint.rgba(np.arange(N_POINTS)), "", paint)
+
+
+def paint_of(color: Column) -> Paint:
+    return paint_points(color, np.ones(N_POINTS, bool))
 
 
 def rising(highest: float) -> Column:
@@ -174,19 +178,25 @@ class TestKey:
         assert {"label", "4", "7"} <= {text for text, _ in texts(drawn[0])}
 
     def test_no_legend_if_colours_have_several_meanings(self):
-        keys = [color_points(classes(digit), np.arange(N_POINTS))[1] for digit in (3, 4)]
-        assert keys[0].classes[0][1] == keys[1].classes[0][1]  # one colour, two digits
-        assert common_key(keys) is None
-        assert common_key([keys[0], None]) is None
-        assert common_key([]) is None
-        assert common_key([keys[0], keys[0]]) == keys[0]
+        keys = [paint_of(classes(digit)) for digit in (3, 4)]
+        assert keys[0].colors == keys[1].colors  # one colour, two digits
+        assert common_key(keys) is PLAIN
+        assert common_key([keys[0], PLAIN]) is PLAIN
+        assert common_key([]) is PLAIN
+        assert common_key([keys[0], paint_of(classes(3))]) is keys[0]
 
     def test_points_of_unknown_value_are_grey_and_not_in_the_legend(self):
         values = np.where(np.arange(N_POINTS) % 2, np.nan, 1.0 * np.arange(N_POINTS))
-        colors, key = color_points(Column("color", "x", values), np.arange(N_POINTS))
-        assert (key.lowest, key.highest) == (0, N_POINTS - 2)
-        assert len(np.unique(colors[1::2], axis=0)) == 1
-        assert color_points(Column("color", "x", values * np.nan), np.arange(N_POINTS))[1] is None
+        paint = paint_of(Column("color", "x", values))
+        assert (paint.norm.vmin, paint.norm.vmax) == (0, N_POINTS - 2)
+        assert {to_hex(color) for color in paint.rgba(np.arange(1, N_POINTS, 2))} == {MISSING}
+        assert paint_of(Column("color", "x", values * np.nan)) is PLAIN
+
+    def test_one_value_has_the_colour_in_the_middle_of_the_bar(self, drawn):
+        same = cell({"n": 1}, Column("color", "x", np.full(N_POINTS, 3.0)))
+        np.testing.assert_array_equal(same.colors[0], colormaps[COLOR_MAP](0.5))
+        draw_contact_sheet([same], "sheet")
+        assert {"2.7", "3.0", "3.3"} <= {text for text, _ in texts(drawn[0])}
 
 
 @pytest.mark.parametrize(
