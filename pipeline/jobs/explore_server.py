@@ -20,7 +20,7 @@ import numpy as np
 
 from ..core.errors import ConfigError, Interrupted
 from ..engine.step import Json
-from ..report.point_grid import Part
+from ..report.placed_points import Part
 from ..storage.bundles import Array
 from ..storage.store import Store
 from .served_run import CHANGES, TOWARD, Axes, ServedRun, View, load_run

@@ -21,7 +21,7 @@ from ..report.class_names import name_places
 from ..report.color_key import ColorKey, color_key
 from ..report.column import Column
 from ..report.explore import ExplorerPage, component_of, render_served
-from ..report.point_grid import Part, PointGrid, side_by_side
+from ..report.placed_points import Part, PlacedPoints, side_by_side
 from ..report.tiles import draw_part
 from ..stages.ingest_ids import stored_ids
 from ..stages.input_columns import exported_name
@@ -42,8 +42,9 @@ SMALL_CHANGE = 1e-6
 """A column is stored as float32, which saves memory, if no value changes by more than this share of its range."""
 HELD_SELECTIONS = 16
 """Selections that the server holds; pages refer to them by number."""
-GRIDS = 2
-"""Sorted copies of the points in memory, each for a pair of coordinates: 12 bytes for each point."""
+HELD_VIEWS = 2
+"""Pairs of coordinates (copies of 8 bytes for each point if there are several components) and colour keys (1 byte for
+each point) in memory."""
 
 
 class Axes(NamedTuple):
@@ -79,15 +80,14 @@ class ServedRun:
         self._ids: pa.Array | None = ids
         self.component = component_of(page.columns)
         self._lock = threading.RLock()  # a cached function calls another one
-        self.grid, self.key = self._cached(self._grid), self._cached(self._key)
-        self._codes_of, self._selected_of = self._cached(self._codes), self._cached(self._is_selected)
+        self.placed, self.key = self._cached(self._placed), self._cached(self._key)
         self._selections = {0: np.empty(0, np.uint32)}
         self._numbers = count(1)
         self._mean_of_all = cache(lambda column: known_mean(self.columns[column].values))
 
     def _cached(self, function: Callable[[*A], R]) -> Callable[[*A], R]:
         """The function with its last results. Of several threads one computes a result, and the others wait for it."""
-        last_results = lru_cache(GRIDS)(function)
+        last_results = lru_cache(HELD_VIEWS)(function)
 
         def call(*arguments: *A) -> R:
             with self._lock:
@@ -100,49 +100,39 @@ class ServedRun:
 
     # --- pictures
 
-    def _grid(self, axes: Axes) -> PointGrid:
+    def _placed(self, axes: Axes) -> PlacedPoints:
         x, y = self.columns[axes.x].values, self.columns[axes.y].values
-        numbers = np.arange(len(self._rows), dtype=np.uint32)
         if self.component is None:
-            return PointGrid(x, y, numbers)
+            return PlacedPoints(x, y)
         if axes.component < 0:
-            return PointGrid(*side_by_side(x, y, self.component.values, len(self.component.names or ())), numbers)
+            return PlacedPoints(*side_by_side(x, y, self.component.values, len(self.component.names or ())))
         is_member = self.component.values == axes.component
-        return PointGrid(x[is_member], y[is_member], numbers[is_member])
+        return PlacedPoints(*(np.where(is_member, values, np.float32(np.nan)) for values in (x, y)))
 
     def _key(self, color: int) -> ColorKey:
         return color_key(None if color < 0 else self.columns[color], len(self._rows))
 
-    def _codes(self, axes: Axes, color: int) -> Array:
-        """Colour codes in the order of the grid."""
-        return self.key(color).codes[self.grid(axes).numbers]
-
-    def _is_selected(self, axes: Axes, selection: int) -> Array | None:
-        """Whether each point in the order of the grid is selected; None without a selection."""
-        points = self.selected(selection)
-        return self._is_member(points)[self.grid(axes).numbers] if len(points) else None
-
     def first_view(self, axes: Axes) -> Json:
         """The part of the picture that is shown first, and whether components in it are moved side by side."""
-        return {"view": list(self.grid(axes).part), "moved": self.component is not None and axes.component < 0}
+        return {"view": list(self.placed(axes).part), "moved": self.component is not None and axes.component < 0}
 
     def legend(self, view: View) -> Json:
         """The colour key in the form of the page, with the places of the names of classes in the picture."""
-        grid, key = self.grid(view.axes), self.key(view.color)
-        codes = self._codes_of(view.axes, view.color)
-        piece = None if self.component is None or view.axes.component >= 0 else self.component.values[grid.numbers]
+        placed, key = self.placed(view.axes), self.key(view.color)
+        is_placed = np.isfinite(placed.x)
+        piece = None if self.component is None or view.axes.component >= 0 else self.component.values[is_placed]
+        x, y, codes = placed.x[is_placed], placed.y[is_placed], key.codes[is_placed]
         names = [
             {"entry": place.code, "name": key.entries[place.code][0], "x": place.x, "y": place.y}
-            for place in name_places(grid.x, grid.y, codes, key.n_named, piece)
+            for place in name_places(x, y, codes, key.n_named, piece)
         ]
         return {**key.described(view.is_dark), "names": names}
 
     def tile(self, view: View, part: Part, size: tuple[int, int], larger: int) -> bytes:
         """The PNG of a part of the picture. Selected points are over the others."""
-        grid, key = self.grid(view.axes), self.key(view.color)
-        codes = self._codes_of(view.axes, view.color)
-        is_selected = self._selected_of(view.axes, view.selection)
-        return draw_part(grid, codes, key, view.is_dark, part, size, view.chosen, is_selected, larger)
+        placed, key, points = self.placed(view.axes), self.key(view.color), self.selected(view.selection)
+        is_selected = self._is_member(points) if len(points) else None
+        return draw_part(placed, key.codes, key, view.is_dark, part, size, view.chosen, is_selected, larger)
 
     # --- rows
 
@@ -155,19 +145,19 @@ class ServedRun:
 
     def near(self, view: View, at: Sequence[float], reach: Sequence[float]) -> Json | None:
         """The nearest shown row within reach of a position; None if there is none."""
-        places = self.grid(view.axes).nearest(at[0], at[1], (reach[0], reach[1]))
-        return self._first_record(view.axes, self._shown(view, places))
+        points = self.placed(view.axes).nearest(at[0], at[1], (reach[0], reach[1]))
+        return self._first_record(view.axes, self._shown(view, points))
 
     def row(self, axes: Axes, row: int) -> Json | None:
         """The row of this number; None if it is not in the picture."""
-        return self._first_record(axes, np.flatnonzero(np.isin(self.grid(axes).numbers, self.points_of(row))))
+        return self._first_record(axes, self._in_picture(axes, self.points_of(row)))
 
     def row_toward(self, view: View, row: int, key: str) -> Json | None:
         """The nearest shown row in the direction of an arrow key from another row; None if there is none."""
         if (start := self.row(view.axes, row)) is None:
             return None
-        places = self.grid(view.axes).toward(start["at"], TOWARD[key])
-        return self._first_record(view.axes, self._shown(view, places))
+        points = self.placed(view.axes).toward(start["at"], TOWARD[key])
+        return self._first_record(view.axes, self._shown(view, points))
 
     def row_beside(self, view: View, row: int, by: int) -> Json | None:
         """The shown row before or after another one; with `row` -1 the last or the first row."""
@@ -188,13 +178,11 @@ class ServedRun:
 
     def shown(self, view: View) -> Array:
         """The points of the chosen component and classes."""
-        grid = self.grid(view.axes)
-        return grid.numbers[self._shown(view, np.arange(len(grid.numbers)))]
+        return self._shown(view, self._in_picture(view.axes, np.arange(len(self._rows))))
 
     def inside(self, view: View, polygon: Float64) -> Array:
         """The shown points inside a polygon (v, 2)."""
-        grid = self.grid(view.axes)
-        return grid.numbers[self._shown(view, grid.inside(polygon))]
+        return self._shown(view, self.placed(view.axes).inside(polygon))
 
     def search(self, view: View, column: str, text: str) -> tuple[Array, int]:
         """The shown points of a row number, an id or a class, ascending, and the number of such points not shown."""
@@ -213,13 +201,12 @@ class ServedRun:
         return points[is_shown], int(len(points) - is_shown.sum())
 
     def around(self, axes: Axes, points: Array) -> Json:
-        """A view of some points with a margin, and the record of the point if there is one only."""
-        grid = self.grid(axes)
+        """A view of some points in the picture with a margin, and the record of the point if there is one only."""
+        placed = self.placed(axes)
         if not len(points):
-            return {"view": list(grid.part), "record": None}
-        places = np.flatnonzero(self._is_member(points)[grid.numbers])
-        record = self._first_record(axes, places) if len(places) == 1 else None
-        return {"view": list(grid.part_around(places)), "record": record}
+            return {"view": list(placed.part), "record": None}
+        record = self._first_record(axes, points) if len(points) == 1 else None
+        return {"view": list(placed.part_around(points)), "record": record}
 
     def select(self, selection: int, change: str, points: Array) -> int:
         """The number of a new selection: another one changed by points. The last HELD_SELECTIONS are held."""
@@ -276,19 +263,19 @@ class ServedRun:
                 table[column.name] = values
             yield pd.DataFrame(table).to_csv(header=start == 0, index=False, lineterminator="\r\n").encode()
 
-    def _shown(self, view: View, places: Array) -> Array:
-        """Those of some places in the order of the grid whose points are of the chosen classes."""
-        if not view.chosen:
-            return places
-        codes = self.key(view.color).codes
-        return places[np.isin(codes[self.grid(view.axes).numbers[places]], view.chosen)]
+    def _in_picture(self, axes: Axes, points: Array) -> Array:
+        """Those of some points that are in the chosen component."""
+        return points[np.isfinite(self.placed(axes).x[points])]
 
-    def _first_record(self, axes: Axes, places: Array) -> Json | None:
-        """The row at the first of some places in the order of the grid; None without places."""
-        if not len(places):
+    def _shown(self, view: View, points: Array) -> Array:
+        """Those of some points that are of the chosen classes."""
+        return points[np.isin(self.key(view.color).codes[points], view.chosen)] if view.chosen else points
+
+    def _first_record(self, axes: Axes, points: Array) -> Json | None:
+        """The row at the first of some points; None without points."""
+        if not len(points):
             return None
-        grid, place = self.grid(axes), int(places[0])
-        point = int(grid.numbers[place])
+        placed, point = self.placed(axes), int(points[0])
         values = self._values(point)
         of_columns = zip(self.columns, values[-len(self.columns) :], strict=True)
         first = next((text for column, (_, text) in of_columns if column.role == "value"), None)
@@ -297,7 +284,7 @@ class ServedRun:
             "row": int(self._rows[point]),
             "values": values,
             "tip": tip,
-            "at": [float(grid.x[place]), float(grid.y[place])],
+            "at": [float(placed.x[point]), float(placed.y[point])],
         }
 
     def _values(self, point: int) -> list[tuple[str, str]]:

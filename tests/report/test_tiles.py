@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgba_array
 from PIL import Image
 
 from lle.report import tiles
@@ -12,16 +12,16 @@ from lle.report.class_names import middle, name_places
 from lle.report.color_key import STEPS, color_key
 from lle.report.column import Column
 from lle.report.figure_style import OKABE_ITO
-from lle.report.point_grid import Part, PointGrid
+from lle.report.placed_points import Part, PlacedPoints
 from lle.report.tiles import FAINTEST, FAINTEST_OF_FEW, draw_part
 
 SIZE = (80, 60)
 PART = Part(0.0, 8.0, 0.0, 6.0)
 
 
-def tile(x, y, key, part=PART, chosen=()):
-    grid = PointGrid(np.asarray(x, np.float32), np.asarray(y, np.float32), np.arange(len(x)))
-    png = draw_part(grid, key.codes[grid.numbers], key, False, part, SIZE, chosen)
+def tile(x, y, key, part=PART, chosen=(), larger=0):
+    points = PlacedPoints(np.asarray(x, np.float32), np.asarray(y, np.float32))
+    png = draw_part(points, key.codes, key, False, part, SIZE, chosen, larger=larger)
     return np.array(Image.open(io.BytesIO(png)))
 
 
@@ -39,25 +39,36 @@ def test_pixels_with_points_are_drawn_and_no_others(rng):
     assert (picture[..., 3] >= FAINTEST).mean() > 0.999
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 7])
-@pytest.mark.parametrize("radius", [0, 2])
-def test_threads_count_each_point_of_the_part_once(rng, monkeypatch, n_threads, radius):
-    monkeypatch.setattr(tiles, "available_cores", lambda: n_threads)
+@pytest.mark.parametrize("block", [1, 1000, 5000, 2**16])
+def test_blocks_count_each_point_of_the_part_once(rng, monkeypatch, block):
+    monkeypatch.setattr(tiles, "BLOCK", block)
     x, y = rng.uniform(-1, 9, 5000).astype(np.float32), rng.normal(3, 1, 5000).astype(np.float32)
-    grid = PointGrid(x, y, np.arange(5000))
-    codes = (grid.numbers % 2).astype(np.uint8)
-    values, shown = np.array([[0.25, 0.0, 1.0], [np.nan] * 3]), np.array([True, False])
-    sums, n = tiles._sums(grid, codes, values, shown, PART, SIZE, radius)
-    rows, columns = (np.floor(10.0 * side[::2]).astype(int) for side in (6.0 - y.astype(float), x.astype(float)))
-    assert n == ((rows >= 0) & (rows < 60) & (columns >= 0) & (columns < 80)).sum() > 1000
-    expected = np.zeros((60, 80))
-    for row, column in np.argwhere(
-        np.add.outer(np.arange(-2, 3) ** 2, np.arange(-2, 3) ** 2) <= radius**2 + bool(radius)
-    ):
-        r, c = rows + row - 2, columns + column - 2
-        inside = (r >= 0) & (r < 60) & (c >= 0) & (c < 80)
-        np.add.at(expected, (r[inside], c[inside]), 1)
-    np.testing.assert_array_equal(sums, expected[..., None] * [1.0, 0.25, 0.0, 1.0])
+    x[::3], codes = np.nan, (np.arange(5000) % 2).astype(np.uint8)
+    values, shown = np.array([[1.0, np.nan], [0.25, np.nan]]), np.array([True, False])
+    sums = tiles._sums(PlacedPoints(x, y), codes, values, shown, PART, SIZE, 2)
+    drawn = (codes == 0) & np.isfinite(x)
+    expected, *_ = np.histogram2d(-y[drawn], x[drawn], (64, 84), ((-6.2, 0.2), (-0.2, 8.2)))
+    assert 1000 < expected.sum() < drawn.sum()
+    np.testing.assert_array_equal(sums, [expected, 0.25 * expected])
+
+
+@pytest.mark.parametrize("larger", [-9, 0, 2])
+def test_each_point_adds_to_the_pixels_of_its_disc(rng, larger):
+    """Also points outside of the part, and where discs cover each other."""
+    codes, radius = rng.integers(0, 2, 500), max(0, 3 + larger)
+    rows, columns = rng.integers(-8, 68, 500), rng.integers(-8, 88, 500)
+    key = names_key(codes, ["a", "b"])
+    picture = tile((columns + 0.5) / 10, 6 - (rows + 0.5) / 10, key, larger=larger)
+    expected = np.zeros((2, 60, 80))
+    at = np.mgrid[:60, :80]
+    for code, row, column in zip(key.codes, rows, columns, strict=True):
+        expected[code] += (at[0] - row) ** 2 + (at[1] - column) ** 2 <= radius**2 + bool(radius)
+    is_drawn = expected.any(axis=0)
+    np.testing.assert_array_equal(picture[..., 3] > 0, is_drawn)
+    shares = (expected / np.maximum(expected.sum(axis=0), 1))[:, is_drawn]
+    np.testing.assert_allclose(
+        picture[is_drawn, :3], 255 * shares.T @ to_rgba_array(key.palettes[0][:2])[:, :3], atol=1
+    )
 
 
 def test_lone_points_are_some_pixels_wide_also_across_the_edge():
@@ -72,7 +83,7 @@ def test_few_points_are_not_pale(rng):
     picture = tile(rng.uniform(0, 8, 300), rng.uniform(0, 6, 300), color_key(None, 300))
     opacity = picture[..., 3]
     assert len(np.unique(opacity)) > 2
-    assert opacity[opacity > 0].min() >= FAINTEST_OF_FEW
+    assert (opacity[opacity > 0].min(), opacity.max()) == (FAINTEST_OF_FEW, 255)
 
 
 def test_classes_have_their_colour_and_mix():
@@ -104,9 +115,8 @@ def test_each_class_has_a_name_at_its_points_in_each_piece(rng):
     codes = np.concatenate([np.repeat(np.arange(19), 100), [19, 20, 21, -1]])  # the last four share an entry
     x, y = rng.normal(size=(2, len(codes))).astype(np.float32) + codes
     key = names_key(codes, [f"class {i}" for i in range(22)])
-    grid = PointGrid(x, y, np.arange(len(x)))
     piece = np.arange(len(codes)) % 2  # half of each class, 50 of 952 points
-    places = name_places(grid.x, grid.y, key.codes[grid.numbers], key.n_named, piece[grid.numbers])
+    places = name_places(x, y, key.codes, key.n_named, piece)
     assert sorted(place.code for place in places) == sorted([*range(19)] * 2)
     for code in range(19):
         own = {(float(x[i]), float(y[i])): piece[i] for i in np.flatnonzero(codes == code)}

@@ -1,4 +1,4 @@
-"""Points sorted into the cells of a grid, so that a part of the picture is drawn without reading all points."""
+"""Points of a picture: which of them are inside a polygon, near a position, or in a direction from it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,9 +10,6 @@ from ..core.arrays import Array, Float32, Float64
 from .point_colors import Range, view_of
 
 Positions = npt.NDArray[np.intp]
-
-CELLS = 256
-"""Cells along each axis; 256 x 256 of them have 16-bit numbers, which NumPy sorts by radix."""
 
 
 class Part(NamedTuple):
@@ -27,47 +24,30 @@ class Part(NamedTuple):
         return Part(self.left - x, self.right + x, self.bottom - y, self.top + y)
 
 
-class PointGrid:
-    """Points (x, y) in the order of their cells; points outside of the grid are in the cells of its border.
+class PlacedPoints:
+    """Points (x, y), each (n,) float32; NaN for points that are not in the picture.
 
-    numbers: (n,) the caller's number of each point; x, y: (n,) float32; all in the order of the cells.
-    part: the range of the grid, which a few far points cannot stretch.
+    A place is the number of a point. part: the range of the points, which a few far ones cannot stretch.
     """
 
-    def __init__(self, x: Float32, y: Float32, numbers: Array) -> None:
+    def __init__(self, x: Float32, y: Float32) -> None:
+        self.x, self.y = x, y
         self.part = Part(*shown_range(x), *shown_range(y))
-        cells = np.uint16(CELLS) * _cells(y, *self.part[2:]).astype(np.uint16)
-        cells += _cells(x, *self.part[:2]).astype(np.uint16)
-        order = np.argsort(cells, kind="stable")
-        self._starts = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=CELLS**2))])
-        self.numbers, self.x, self.y = numbers[order], x[order], y[order]
-
-    def ranges(self, part: Part) -> list[slice]:
-        """Ranges of the sorted points that hold all points of a part, and some around it."""
-        columns, rows = _cells(np.array(part[:2]), *self.part[:2]), _cells(np.array(part[2:]), *self.part[2:])
-        if columns[0] == 0 and columns[1] == CELLS - 1:
-            return [slice(int(self._starts[rows[0] * CELLS]), int(self._starts[(rows[1] + 1) * CELLS]))]
-        first = np.arange(rows[0], rows[1] + 1) * CELLS
-        starts, stops = self._starts[first + columns[0]], self._starts[first + columns[1] + 1]
-        return [slice(start, stop) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True) if stop > start]
 
     def inside(self, polygon: Float64) -> Positions:
-        """Places in the sorted order of the points inside a polygon (v, 2)."""
+        """Places of the points inside a polygon (v, 2), ascending."""
         from matplotlib.path import Path  # a fifth of a second
 
         (left, bottom), (right, top) = polygon.min(axis=0).tolist(), polygon.max(axis=0).tolist()
         places = self._places(Part(left, right, bottom, top))
-        x, y = self.x[places], self.y[places]
-        in_box = (x >= left) & (x <= right) & (y >= bottom) & (y <= top)
-        places = places[in_box]
         sides = np.diff(polygon, axis=0, append=polygon[:1])
         if len(polygon) == 4 and (sides == 0).any(axis=1).all():  # a rectangle
-            return np.asarray(places)
+            return places
         points = np.column_stack([self.x[places], self.y[places]])
         return np.asarray(places[Path(polygon).contains_points(points)])
 
     def nearest(self, x: float, y: float, reach: tuple[float, float]) -> Positions:
-        """Places in the sorted order of the points within `reach` (along x, along y), the nearest first."""
+        """Places of the points within `reach` (along x, along y), the nearest first."""
         places = self._places(Part(x, x, y, y).widened(*reach))
         distances = ((self.x[places] - x) / reach[0]) ** 2 + ((self.y[places] - y) / reach[1]) ** 2
         near = np.flatnonzero(distances <= 1.0)
@@ -76,7 +56,7 @@ class PointGrid:
     def toward(self, at: Sequence[float], direction: tuple[int, int]) -> Positions:
         """Places of the points seen from `at` within 45 degrees of a direction, (0, 1) for up, the nearest first.
 
-        Distances along x and y are shares of the range of the grid.
+        Distances along x and y are shares of the ranges of `part`.
         """
         u = (self.x - np.float32(at[0])) / np.float32(self.part.right - self.part.left)
         v = (self.y - np.float32(at[1])) / np.float32(self.part.top - self.part.bottom)
@@ -85,7 +65,7 @@ class PointGrid:
         return np.asarray(places[np.argsort(u[places] ** 2 + v[places] ** 2, kind="stable")])
 
     def part_around(self, places: Positions) -> Part:
-        """The part of some points with a margin, which is not below a thirteenth of the range of the grid."""
+        """The part of some points with a margin, which is not below a thirteenth of `self.part`."""
         x, y = self.x[places], self.y[places]
         box = Part(float(x.min()), float(x.max()), float(y.min()), float(y.max()))
         width, height = self.part.right - self.part.left, self.part.top - self.part.bottom
@@ -94,17 +74,14 @@ class PointGrid:
         )
 
     def _places(self, part: Part) -> Positions:
-        ranges = [np.arange(found.start, found.stop) for found in self.ranges(part)]
-        return np.concatenate(ranges) if ranges else np.empty(0, np.intp)
-
-
-def _cells(values: Array, low: float, high: float) -> Array:
-    return np.clip((values - low) * (CELLS / (high - low)), 0, CELLS - 1).astype(np.int64)
+        x, y = self.x, self.y
+        return np.flatnonzero((x >= part.left) & (x <= part.right) & (y >= part.bottom) & (y <= part.top))
 
 
 def shown_range(values: Float32) -> Range:
-    """The `view_of` an even sample of about a million coordinates (n,); also of none."""
-    sample = values[:: max(1, len(values) // 1_000_000)].astype(np.float64)
+    """The `view_of` an even sample of about a million coordinates (n,) that are known; also of none."""
+    known = values[np.isfinite(values)]
+    sample = known[:: max(1, len(known) // 1_000_000)].astype(np.float64)
     return view_of(sample if len(sample) else np.zeros(1))
 
 
