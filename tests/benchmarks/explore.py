@@ -136,7 +136,7 @@ def study(n_points: int, repeat: int, folder: Path) -> Iterator[str]:
     with serving(store) as served:
         loaded = time.perf_counter() - started
         view = json.loads(served.get("fit.json"))["view"]
-        measure(served, "tile.png", pans(view, 1, 1, -1))  # sorts the points, and compiles
+        measure(served, "tile.png", pans(view, 1, 1, -1))  # places the points
         yield f"start {loaded:.1f} s, with the first picture {time.perf_counter() - started:.1f} s"
         for name, color in COLORS.items():
             yield _line(f"first tile, colour by {name}", 1, measure(served, "tile.png", pans(view, 1, 1, color)))
