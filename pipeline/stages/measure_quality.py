@@ -147,7 +147,7 @@ def compare_step(config: Config, layout: Layout, sample: int) -> Step[Quality]:
     n_bytes = task_costs.TASK_BYTES + 3 * layout.block_points * (8 * width + 8) + 8 * 8 * PAIRED_POINTS**2
     n_bytes += sample * ((k + 1) * (32 + 32 * width) + 8 * layout.n_features + 24 * m + 64 * width)
     compare = task(compare_labels, is_truth=is_truth, sample=sample, seed=config.quality.seed)
-    return _of_all_data(Step("measure_quality.compare", compare, 1, n_bytes, version=2, input_state=state))
+    return _of_all_data(Step("measure_quality.compare", compare, 1, n_bytes, version=3, input_state=state))
 
 
 def geodesic_sources(config: Config, n_points: int) -> int:
@@ -295,10 +295,12 @@ def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, 
         return compare_truth(chosen["embedding"], labels_of(store, chosen["rows"]), seed)
     if checkpoint.reports_of_step(store, "ingest.read_labels", dict)[0]["kind"] != "categorical":
         return Quality()
-    labels, measured = labels_of(store, chosen["rows"])[:, 0], list[Measured | None]()
+    # each point counts once: it has the label of its first row only, and equal rows can have others
+    rows, first = np.unique(chosen["rows"], return_index=True)
+    labels, measured = labels_of(store, rows)[:, 0], list[Measured | None]()
     chance = locality.hit_of_random_neighbors(labels)
     for key in ("near", "listed"):
-        hits = locality.neighborhood_hit(labels, labels_of(store, chosen[key])[..., 0])
+        hits = locality.neighborhood_hit(labels, labels_of(store, chosen[key][first])[..., 0])
         hits = hits[np.isfinite(hits)]
         measured.append(Measured(*mean_interval(hits), len(hits), chance=chance) if len(hits) else None)
     return Quality(neighborhood_hit=measured[0], neighborhood_hit_input=measured[1])

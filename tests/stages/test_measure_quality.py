@@ -267,6 +267,21 @@ def test_points_count_as_often_as_the_input_holds_them(tmp_path, make_config, ru
     assert len(np.unique(chosen["rows"])) < 150  # drawn from rows: half of them miss few points
 
 
+def test_label_of_a_point_counts_once(tmp_path, make_config, run_stages):
+    """Half of the rows are copies of one point, whose other rows have other labels."""
+    rng, labels = np.random.default_rng(4), tmp_path / "labels.npy"
+    points = rng.normal(size=(400, 3))
+    np.save(labels, np.concatenate([np.arange(400) % 2, rng.integers(0, 2, 400)]))
+    config = make_config(tmp_path, np.concatenate([points, np.repeat(points[:1], 400, axis=0)]))
+    config = config.model_copy(update={"input": config.input.model_copy(update={"labels": str(labels)})})
+    run = run_stages(config, "measure_quality")
+    n_points = len(np.unique(run.store.read_bundle("_work/quality_sample")["rows"]))
+    for name in ("neighborhood_hit", "neighborhood_hit_input"):
+        hit = measured(run)[name]
+        assert hit["sample"] == n_points < 250
+        assert hit["chance"] == pytest.approx(0.5, abs=0.03)
+
+
 def test_one_row_with_nearly_all_copies_is_measured(tmp_path, make_config, run_stages):
     """The sample of rows may hold a single distinct point."""
     points = np.random.default_rng(4).normal(size=(80, 3))
