@@ -14,7 +14,6 @@ from .metrics import Metrics, Stopped
 from .number_format import percent, share_of, thousands
 from .quality_findings import (
     kept_words,
-    least_hit,
     of_crowding,
     of_dimensions,
     of_distances,
@@ -296,6 +295,6 @@ def _of_good_embedding(metrics: Metrics) -> str:
     if before is not None and after is not None:
         label = metrics.label or "label"
         chance = (metrics.neighborhood_hit_input or {}).get("chance")
-        by_chance = f", {percent(chance)} by chance" if chance is not None and least_hit(metrics) == 0.0 else ""
+        by_chance = f", {percent(chance)} by chance" if chance is not None else ""
         sentence += f", and {percent(after)} of them have the same {label} ({percent(before)} in the data{by_chance})"
     return f"{sentence}."

@@ -599,6 +599,7 @@ def test_verdict_of_a_good_embedding_states_its_quality() -> None:
     near_chance = {"value": 0.97, "low": 0.96, "chance": 0.96}
     words = "the same species (97 % in the data, 96 % by chance)."
     assert verdict_of({"neighborhood_hit_input": near_chance}).endswith(words)
+    assert verdict_of({"neighborhood_hit_input": {"value": 0.97, "chance": 0.3}}).endswith("data, 30 % by chance).")
     assert verdict_of(unlabelled) == f"{sentence}."
     long = f"{sentence}. Long distances differ from those along the data (residual variance 0.44)"
     assert verdict_of({**unlabelled, "residual_variance": {"value": 0.44}}) == f"{long}."
