@@ -101,13 +101,14 @@ def describe_suggestion(suggestion: "Json", config: Path, overrides: Sequence[st
     ]
     if suggestion["candidates"]:
         lines.append(
-            f"{'':<2}{'method':<10}{'k':>3}{'reg':>8}{'embedded':>10}  {'score':<9}{'trustworthiness':<25}"
+            f"{'':<2}{'method':<10}{'m':>3}{'k':>4}{'reg':>8}{'embedded':>10}  {'score':<9}{'trustworthiness':<25}"
             f"{'continuity':<25}{'kept':<8}hit"
         )
     for trial in suggestion["candidates"]:
         k = "" if trial["method"] == "pca" else trial["n_neighbors"]
         reg = "" if trial["reg"] is None else f"{trial['reg']:.0e}"
-        line = f"{'*' if trial['chosen'] else '':<2}{trial['method']:<10}{k:>3}{reg:>8}"
+        m = trial["n_components"]
+        line = f"{'*' if trial['chosen'] else '':<2}{trial['method']:<10}{m:>3}{k:>4}{reg:>8}"
         if "failed" in trial:
             lines.append(f"{line}  {trial['failed'][:80]}")
             continue

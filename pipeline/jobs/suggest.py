@@ -227,10 +227,9 @@ def _why_method(search: Search, chosen: Trial) -> str:
         return f"method {chosen.method}: the best score; no trial of {search.config.method} succeeded"
     score = search.own.score
     if chosen is not search.own:
-        but = f", but {search.own.warning}" * bool(search.own.warning and not chosen.warning)
-        return (
-            f"method {chosen.method}: its score is {chosen.score:.3f}, that of {search.own.method} is {score:.3f}{but}"
-        )
+        reason = f"method {chosen.method}: its score is {chosen.score:.3f}, that of {search.own.method} is {score:.3f}"
+        would = f". A run with {search.own.method} would warn: {search.own.warning}"
+        return reason + would * bool(search.own.warning and not chosen.warning)
     best = max([chosen, *search.others], key=lambda trial: trial.score)
     if best.score <= score + WORTH_ANOTHER_METHOD:
         return f"method {chosen.method}: no other method has a score {WORTH_ANOTHER_METHOD} higher than {score:.3f}"

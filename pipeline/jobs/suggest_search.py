@@ -233,6 +233,26 @@ class Search:
             self.own = self._search_from(own, sizes, [start, *far])
         self.others = self._other_methods()
         self.chosen = best_method(self.own, self.others)
+        self._try_more_components()
+
+    def _try_more_components(self) -> None:
+        """Take pca with more coordinates if pca is the best method, or if a run would warn of the best trial.
+
+        The number of coordinates was chosen by lle, which often keeps no more neighbours with more of them.
+        """
+        chosen, k, d = self.chosen, self.config.neighbors.n_neighbors, self.sample.points.shape[1]
+        most = min(max(MAX_COMPONENTS, round(self.likely.value)), d - 1, len(self.trials.points) - 2)
+        tried = [trial for trial in (chosen, *self.others) if trial is not None and trial.method == "pca"]
+        if chosen is None or not tried or most <= self.n_components or not (chosen is tried[0] or chosen.lost):
+            return
+        scores = self.trials.scores_by_components(self.trials.embedding("pca", k, most, None))
+        m = int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1
+        if m > self.n_components:
+            trial = self.trials.run("pca", k, m, None)
+            if best_method(chosen, [trial]) is trial:
+                self.own = trial if self.own is chosen and chosen.method == "pca" else self.own
+                self.chosen, self.n_components = trial, m
+                self.why_components = _measured_scores(scores, m, "pca")
 
     def _search_from(self, method: str, sizes: list[int], starts: list[int]) -> Trial | None:
         """The best of the chosen trials of searches that begin with each of `starts` and its reg; for lle, the reg is

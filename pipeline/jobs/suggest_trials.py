@@ -32,6 +32,7 @@ class Trial:
 
     method: str
     n_neighbors: int
+    n_components: int
     reg: float | None
     """None for methods without reg."""
     scores: Scores | None
@@ -71,6 +72,7 @@ class Trial:
         line: dict[str, object] = {
             "method": self.method,
             "n_neighbors": self.n_neighbors,
+            "n_components": self.n_components,
             "reg": self.reg,
             "chosen": chosen,
         }
@@ -102,7 +104,7 @@ class Trials:
     ) -> None:
         self._sample, self._inside = sample, inside
         self.points, self._config, self._n_distinct, self._watch = sample[inside], config, n_distinct, watch
-        self._done: dict[tuple[str, int, float | None], Trial] = {}
+        self._done: dict[tuple[str, int, int, float | None], Trial] = {}
         every = np.arange(len(inside))
         self.lists = exact_neighbors(self.points, every, self.points, every, max_neighbors)
         labels = None if labels is None else labels[inside]
@@ -112,8 +114,8 @@ class Trials:
         self._graphs: dict[tuple[int, int | None], tuple[Int64, Int64]] = {}
 
     def run(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Trial:
-        """Embed the sample and measure the embedding. Every call needs the same n_components."""
-        key = method, n_neighbors, reg
+        """Embed the sample and measure the embedding."""
+        key = method, n_neighbors, n_components, reg
         if key not in self._done:
             about = "" if reg is None else f", reg {reg:g}"
             self._watch(f"trial {len(self._done) + 1}: {method} with {n_neighbors} neighbours{about}")
@@ -124,11 +126,12 @@ class Trials:
         try:
             embedding = self.embedding(method, n_neighbors, n_components, reg)
         except (LleError, np.linalg.LinAlgError) as error:
-            return Trial(method, n_neighbors, reg, None, error=str(error).splitlines()[0])
+            return Trial(method, n_neighbors, n_components, reg, None, error=str(error).splitlines()[0])
         inside, scores = embedding[np.isfinite(embedding[:, 0])], self.quality.measure(embedding)
         return Trial(
             method,
             n_neighbors,
+            n_components,
             reg,
             scores,
             1.0 if method == "pca" else len(inside) / len(self._sample),
@@ -137,9 +140,12 @@ class Trials:
         )
 
     def done(self) -> list[Trial]:
-        """All trials, by method, number of neighbours and reg; methods in the order of their first trial."""
-        methods = list(dict.fromkeys(method for method, _, _ in self._done))
-        return sorted(self._done.values(), key=lambda one: (methods.index(one.method), one.n_neighbors, one.reg or 0))
+        """All trials, by method, coordinates, neighbours and reg; methods in the order of their first trial."""
+        methods = list(dict.fromkeys(method for method, *_ in self._done))
+        return sorted(
+            self._done.values(),
+            key=lambda one: (methods.index(one.method), one.n_components, one.n_neighbors, one.reg or 0),
+        )
 
     def embedding(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Float64:
         """Coordinates (i, m) of the points inside; NaN outside of the largest component, which pca does not need.

@@ -44,7 +44,7 @@ def config_of(name="swiss_roll", n=20_000, **sections):
 
 def trial(k, scores, error=""):
     values = None if error else Scores(*[np.asarray(scores, float)] * 3, None)
-    return Trial("lle", k, 1e-3, values, 1.0, error)
+    return Trial("lle", k, 2, 1e-3, values, 1.0, error)
 
 
 class TestChoice:
@@ -288,6 +288,23 @@ def test_after_a_gap_one_coordinate_more_is_tried_and_none_fewer(
     assert "with 1 to 4 coordinates" in found["reasons"][0]
 
 
+@pytest.mark.parametrize("seed", seeds(41, 42, 43))
+def test_pca_gets_the_number_of_coordinates_that_it_needs(tmp_path, make_config, monkeypatch, seed):
+    """lle keeps hardly more neighbours of noise with more coordinates. pca does, so it is tried with more of them."""
+    monkeypatch.setattr(suggest_search, "NEIGHBORS", (12,))
+    monkeypatch.setattr(suggest_search, "METHODS", {name: METHODS[name] for name in ("lle", "pca")})
+    points = np.random.default_rng(seed).normal(size=(500, 12)) * np.linspace(1.0, 0.4, 12)
+    found = suggest(make_config(tmp_path, points), 500)
+    few, many = [line for line in found["candidates"] if line["method"] == "pca"]
+    suggested = found["suggested"]
+    assert suggested["method"] == "pca"
+    assert suggested["eigensolver.n_components"] == many["n_components"] > few["n_components"]
+    assert many["score"]["value"] > few["score"]["value"] + 0.01
+    assert found["reasons"][0].startswith(
+        f"n_components {many['n_components']}: the mean of trustworthiness and continuity of pca is 0."
+    )
+
+
 def test_roll_whose_turns_are_linked_by_neighbours_gets_its_dimension(tmp_path, make_config, few_trials):
     found = suggest(make_config(tmp_path, swiss_roll(420, np.random.default_rng(11))), 420)
     assert found["suggested"]["eigensolver.n_components"] == 2
@@ -464,6 +481,7 @@ def test_second_search_of_lle_finds_a_reg_that_only_more_neighbours_need(monkeyp
         "_same_reg": lambda search, method, k, reg: reg,
         "_run": run,
         "_other_methods": lambda search: [],
+        "_try_more_components": lambda search: None,
     }.items():
         monkeypatch.setattr(Search, name, value)
     search = Search.__new__(Search)
@@ -622,7 +640,7 @@ class TestCommand:
         assert code == 0
         [row] = [line for line in text.splitlines() if line.startswith("*")]
         loaded = load_config(out)
-        assert row.split()[1:3] == [loaded.method, str(loaded.neighbors.n_neighbors)]
+        assert row.split()[1:4] == [loaded.method, "2", str(loaded.neighbors.n_neighbors)]
         assert loaded.eigensolver.n_components == 2
         assert not (tmp_path / "run.zarr").exists()
         assert "2,000 rows" in log
