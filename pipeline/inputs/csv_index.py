@@ -192,7 +192,7 @@ def cure_of_line(index: RowIndex, found: str) -> str:
         return ENCODING_CURE.format("WINDOWS-1252")
     if index.names[-1] == "" and f"got {len(index.names) - 1}:" in found:
         return f"remove the {index.delimiter!r} at the end of the header line"
-    cure = f"the header line has {counted(len(index.names), 'name')}: correct the line, "
+    cure = f"the header line has {counted(len(index.names), 'name')}: correct or remove the line, "
     return f"{cure}remove the lines above the header, or add a name if a column has none"
 
 
