@@ -26,6 +26,7 @@ from .suspect_columns import (
     MAX_CODES,
     NUMBERING,
     Look,
+    beside_curve,
     is_named,
     look_by_name,
     read_windows,
@@ -146,6 +147,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     gaps = {column: ~np.isfinite(numbers[:, positions[column.name]]) for column in rest if not column.problem}
     gappy = _mostly_missing(gaps)
     left_out |= {column.name: f"{column.missing:,} of {where} have no value" for column in gappy}
+    left_out |= beside_curve([column.name for column in rest if column.name not in left_out])
     left_out |= _codes([column for column in rest if column.name not in left_out])
     left_out |= _constant(
         {column: numbers[:, positions[column.name]] for column in rest if column.name not in left_out}, where

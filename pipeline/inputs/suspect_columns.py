@@ -73,6 +73,9 @@ FIRST_YEAR, LAST_YEAR = 1800, 2100
 DAY_OF_2000 = 1231
 """Days of 2000 lose their leading zeros and become 101 to 1231. Alone, such numbers may be something else."""
 LEADING_ZERO = r"^[+-]?0[0-9]+$"
+AXIS_NAME, CURVE, CURVE_SHARE = re.compile(r"\d+([.]\d*)?"), 40, 4
+"""At least CURVE columns that are named by numbers, such as wavelengths or times, are a curve if they are CURVE_SHARE
+times as many as the others."""
 EPOCH_UNITS = {"seconds": 1e0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 EPOCH_RANGE = 6.3e8, 2.2e9
 """In seconds since 1970: from 1989 to 2039."""
@@ -282,3 +285,20 @@ def _starts_again(values: Array, steps: Array) -> bool:
     after = values[1:][steps != 1]
     n_others = int((after > values.min() + 1).sum())
     return len(after) <= MAX_STARTS * len(steps) and n_others <= max(2, MAX_STARTS * len(after))
+
+
+def beside_curve(names: Sequence[str]) -> dict[str, str]:
+    """Columns to leave out beside a curve, such as a spectrum: those whose names are no numbers, if most others are.
+
+    They are mostly properties of the sample that the curve is to predict.
+
+    >>> beside_curve([*map(str, range(400, 440)), "moisture"])
+    {'moisture': 'the names of the other 40 columns are numbers, as in a spectrum'}
+    >>> beside_curve(["1", "2", "moisture"])
+    {}
+    """
+    others = [name for name in names if not AXIS_NAME.fullmatch(name)]
+    n_axis = len(names) - len(others)
+    if n_axis < CURVE or n_axis < CURVE_SHARE * len(others):
+        return {}
+    return dict.fromkeys(others, f"the names of the other {n_axis:,} columns are numbers, as in a spectrum")

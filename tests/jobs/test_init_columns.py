@@ -234,6 +234,15 @@ class TestTables:
         assert config_of(tmp_path, data).input.columns == ("a", "b", "c")
         assert "left out: unit, version (the same value in all" in (tmp_path / "job.yaml").read_text()
 
+    @pytest.mark.parametrize(("n_others", "leaves_out"), [(10, True), (11, False)])
+    def test_numbers_beside_a_spectrum_are_left_out(self, tmp_path, suffix, n_others, leaves_out):
+        spectrum, others = [f"{400.5 + i}" for i in range(40)], [f"p{'x' * i}" for i in range(n_others)]
+        data = pd.DataFrame(RNG.normal(size=(N, 40 + n_others)), columns=[*others, *spectrum])
+        columns = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.columns
+        assert columns == (tuple(spectrum) if leaves_out else None)
+        reason = "(the names of the other 40 columns are numbers, as in a spectrum)"
+        assert (reason in (tmp_path / "job.yaml").read_text()) == leaves_out
+
     @FORMATS
     def test_names_that_yaml_reads_as_something_else_are_quoted(self, tmp_path, suffix):
         names = ["yes", "1e3", "two\nlines", "a: b # c", "[x]", "ünï", "a, b"]
