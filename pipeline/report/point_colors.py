@@ -57,6 +57,11 @@ class Paint(NamedTuple):
             return np.asarray(colormaps[COLOR_MAP].with_extremes(bad=MISSING)(self.norm(self.values[rows])))
         return to_rgba_array([POINT] * len(rows))
 
+    @property
+    def scale(self) -> ScalarMappable:
+        """The colours of values."""
+        return ScalarMappable(self.norm, COLOR_MAP)
+
 
 PLAIN = Paint()
 
@@ -147,13 +152,11 @@ def add_key(target: Figure | Axes, axes: Sequence[Axes], paint: Paint, **place: 
     elif paint.label:
         figure = target.get_figure(root=True)
         assert figure is not None
-        add_bar(figure, paint, 9, ax=list(axes), aspect=36, pad=0.02)
+        style_bar(figure.colorbar(paint.scale, ax=list(axes), aspect=36, pad=0.02), paint.label, 9)
 
 
-def add_bar(figure: Figure, paint: Paint, size: float, **place: Any) -> Colorbar:
-    """A colour bar, with numbers of this size in points, at a `place` of `Figure.colorbar`."""
-    bar = figure.colorbar(ScalarMappable(paint.norm, COLOR_MAP), **place)
+def style_bar(bar: Colorbar, label: str, size: float) -> None:
+    """Give a colour bar its label, and numbers of this size in points."""
     bar.outline.set_visible(False)
     bar.ax.tick_params(which="both", labelsize=size, labelcolor=INK, color=RULE)
-    bar.set_label(plain_text(paint.label, 40), fontsize=size + 1, color=INK)
-    return bar
+    bar.set_label(plain_text(label, 40), fontsize=size + 1, color=INK)

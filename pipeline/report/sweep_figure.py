@@ -19,7 +19,7 @@ from PIL import Image
 
 from ..core.arrays import Float64, Int64
 from .figure_style import FAINT, INK, RULE, Pair, add_legend, plain_text, to_pair
-from .point_colors import PLAIN, Paint, add_bar, common_key, robust_range
+from .point_colors import PLAIN, Paint, common_key, robust_range, style_bar
 
 POINTS_IN_ALL, MAX_POINTS = 400_000, 5_000
 WIDTH = 14.0
@@ -128,7 +128,8 @@ def _draw_key(figure: Figure, ax: Axes, key: Paint, extent: tuple[float, float])
         add_legend(ax, key.label, key.names, key.colors, 8, **place)
     elif key.label:
         one_range = key.norm.scaled()
-        bar = add_bar(figure, key, 8, cax=ax.inset_axes((left, 1 - length / high, 0.14 / wide, length / high)))
+        bar_axes = ax.inset_axes((left, 1 - length / high, 0.14 / wide, length / high))
+        style_bar(bar := figure.colorbar(key.scale, cax=bar_axes), key.label, 8)
         if not one_range:
             bar.set_ticks([0.0, 1.0], labels=["lowest", "highest"])
             bar.set_label(f"{bar.ax.get_ylabel()} in each cell")
