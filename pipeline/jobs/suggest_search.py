@@ -242,15 +242,16 @@ class Search:
         """
         chosen, k, d = self.chosen, self.config.neighbors.n_neighbors, self.sample.points.shape[1]
         most = min(max(MAX_COMPONENTS, round(self.likely.value)), d - 1, len(self.trials.points) - 2)
-        tried = [trial for trial in (chosen, *self.others) if trial is not None and trial.method == "pca"]
-        if chosen is None or not tried or most <= self.n_components or not (chosen is tried[0] or chosen.lost):
+        has_pca = any(trial.method == "pca" for trial in self.trials.done())
+        if chosen is None or not has_pca or most <= self.n_components or not (chosen.method == "pca" or chosen.lost):
             return
         scores = self.trials.scores_by_components(self.trials.embedding("pca", k, most, None))
         m = int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1
         if m > self.n_components:
             trial = self.trials.run("pca", k, m, None)
             if best_method(chosen, [trial]) is trial:
-                self.own = trial if self.own is chosen and chosen.method == "pca" else self.own
+                if self.config.method == "pca":
+                    self.own = trial
                 self.chosen, self.n_components = trial, m
                 self.why_components = _measured_scores(scores, m, "pca")
 

@@ -1,8 +1,9 @@
 """Quality measures of the embedding, for sampled points against all points, each with its 95 % interval.
 
 Only the component with the most input rows is measured, because coordinates of different components cannot be compared.
-The sample is drawn from its input rows, so a point counts as often as the input holds it. Intervals of means over
-points are normal intervals (`mean_interval`); those of ratios and correlations are bootstrap intervals over the points.
+The sample is drawn from its input rows, so a point counts as often as the input holds it, except in the neighbourhood
+hit. Intervals of means over points are normal intervals (`mean_interval`); those of ratios and correlations are
+bootstrap intervals over the points.
 """
 
 from dataclasses import dataclass, replace
