@@ -294,7 +294,7 @@ def beside_curve(names: Sequence[str]) -> dict[str, str]:
 
     >>> beside_curve([*map(str, range(400, 440)), "moisture"])
     {'moisture': 'the names of the other 40 columns are numbers, as in a spectrum'}
-    >>> beside_curve(["1", "2", "moisture"])
+    >>> beside_curve(["1", "2", "3", "4", "moisture"])
     {}
     """
     others = [name for name in names if not AXIS_NAME.fullmatch(name)]

@@ -288,13 +288,14 @@ def test_after_a_gap_one_coordinate_more_is_tried_and_none_fewer(
     assert "with 1 to 4 coordinates" in found["reasons"][0]
 
 
+@pytest.mark.parametrize("method", ["lle", "pca"])
 @pytest.mark.parametrize("seed", seeds(41, 42, 43))
-def test_pca_gets_the_number_of_coordinates_that_it_needs(tmp_path, make_config, monkeypatch, seed):
+def test_pca_gets_the_number_of_coordinates_that_it_needs(tmp_path, make_config, monkeypatch, seed, method):
     """lle keeps hardly more neighbours of noise with more coordinates. pca does, so it is tried with more of them."""
     monkeypatch.setattr(suggest_search, "NEIGHBORS", (12,))
     monkeypatch.setattr(suggest_search, "METHODS", {name: METHODS[name] for name in ("lle", "pca")})
     points = np.random.default_rng(seed).normal(size=(500, 12)) * np.linspace(1.0, 0.4, 12)
-    found = suggest(make_config(tmp_path, points), 500)
+    found = suggest(make_config(tmp_path, points, method=method), 500)
     few, many = [line for line in found["candidates"] if line["method"] == "pca"]
     suggested = found["suggested"]
     assert suggested["method"] == "pca"
@@ -303,6 +304,8 @@ def test_pca_gets_the_number_of_coordinates_that_it_needs(tmp_path, make_config,
     assert found["reasons"][0].startswith(
         f"n_components {many['n_components']}: the mean of trustworthiness and continuity of pca is 0."
     )
+    why = next(reason for reason in found["reasons"] if reason.startswith("method pca: "))
+    assert ("no other method" in why) == (method == "pca")
 
 
 def test_roll_whose_turns_are_linked_by_neighbours_gets_its_dimension(tmp_path, make_config, few_trials):
