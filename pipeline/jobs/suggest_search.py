@@ -10,8 +10,8 @@ from ..core.arrays import Float64
 from ..core.errors import LleError, counted
 from ..core.methods import METHODS
 from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice
+from ..kernels.quality.intervals import NORMAL_QUANTILE_975
 from ..kernels.quality.intrinsic_dimension import Dimension
-from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975
 from .suggest_sample import NeighborSample, largest_gap, pieces
 from .suggest_trials import Trial, Trials
 

@@ -13,9 +13,10 @@ from ..core.methods import CLUMP_SHARE
 from ..kernels.embed_in_memory import embed_in_memory, repaired_lists
 from ..kernels.factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
+from ..kernels.quality.intervals import mean_interval
 from ..kernels.quality.locality import hit_of_random_neighbors
 from ..kernels.quality.sample_quality import SampleQuality, Scores
-from ..kernels.quality.trustworthiness import mean_interval, participation
+from ..kernels.quality.trustworthiness import participation
 from ..kernels.trial_embedding import few_dimensions, largest_component, largest_trial
 from ..report.bounds import LOW_TRUSTWORTHINESS, min_hit
 

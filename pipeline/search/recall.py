@@ -14,7 +14,7 @@ from ..engine.plan_sizes import KDTREE_FEATURES, neighbor_method
 from ..engine.step import Count, Report, Step, Work, task
 from ..kernels.neighbors.knn import Hits, exact_distances, nearest_of_each, points_within, recall_per_point
 from ..kernels.neighbors.list_lengths import exact_reach, true_counts
-from ..kernels.quality.trustworthiness import mean_interval
+from ..kernels.quality.intervals import mean_interval
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store

@@ -2,8 +2,7 @@
 
 Only the component with the most input rows is measured, because coordinates of different components cannot be compared.
 The sample is drawn from its input rows, so a point counts as often as the input holds it, except in the neighbourhood
-hit. Intervals of means over points are normal intervals (`mean_interval`); those of ratios and correlations are
-bootstrap intervals over the points.
+hit.
 """
 
 from dataclasses import dataclass, replace
@@ -20,18 +19,21 @@ from ..engine.step import WHOLE_DATA, Report, Step, Work, task
 from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.quality import locality
-from ..kernels.quality.bootstrap import correlation_interval, ratio_intervals
+from ..kernels.quality.intervals import (
+    correlation_interval,
+    difference_interval,
+    mean_interval,
+    pair_interval,
+    ratio_interval,
+)
 from ..kernels.quality.intrinsic_dimension import maximum_likelihood
 from ..kernels.quality.redundancy import MIN_POINTS, regression_errors, standardized
 from ..kernels.quality.sample_quality import AXES_POINTS, AXES_WORK
 from ..kernels.quality.trustworthiness import (
     TREE_POINTS,
     count_closer,
-    difference_interval,
-    mean_interval,
     nearest_others,
     neighbor_thresholds,
-    pair_interval,
     trustworthiness,
 )
 from ..linalg.component_matrices import ROWS_OF_COMPONENT, input_rows, separating_columns
@@ -43,7 +45,7 @@ from ..storage.blocks import Blocks
 from ..storage.store import Store
 
 PAIRED_POINTS = 500
-"""Sampled points whose pairwise distances are compared; 500 resamples of their pairs take half a second."""
+"""Sampled points whose pairwise distances are compared."""
 MAX_SOURCES, MIN_SOURCES = 50, 10
 GEODESIC_POINTS = 2_000_000
 """Points reached from all sources together, about a microsecond each; limits the sources above the minimum."""
@@ -71,7 +73,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     score = task(score_sample, n_blocks=blocks.count, sample=sample, seed=seed)
     n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + sample * (576 * k + 24 * d + 400 * m + 400)
     bundles = {f"{array_specs.POINT_QUALITY}.npz": disk_costs.files(1, 24 * sample)}
-    yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=8))
+    yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=9))
     if n_sources := geodesic_sources(config, n):
         yield from geodesics_step(layout, n_sources, m, sample, seed)
     if layout.label_width:
@@ -137,7 +139,7 @@ def geodesics_step(layout: Layout, n_sources: int, m: int, sample: int, seed: in
     n_bytes = task_costs.TASK_BYTES + layout.n_points * (90 * layout.k_max + 32 * m + 100) + 5000 * sample
     compare = task(compare_geodesics, n_sources=n_sources, sample=sample, seed=seed)
     work = Work(1.6e-8 * n_sources * layout.n_points * layout.k_max)
-    return _of_all_data(Step("measure_quality.geodesics", compare, 1, n_bytes, work=work))
+    return _of_all_data(Step("measure_quality.geodesics", compare, 1, n_bytes, version=2, work=work))
 
 
 def compare_step(config: Config, layout: Layout, sample: int) -> Step[Quality]:
@@ -148,7 +150,7 @@ def compare_step(config: Config, layout: Layout, sample: int) -> Step[Quality]:
     n_bytes = task_costs.TASK_BYTES + 3 * layout.block_points * (8 * width + 8) + 8 * 8 * PAIRED_POINTS**2
     n_bytes += sample * ((k + 1) * (32 + 32 * width) + 8 * layout.n_features + 24 * m + 64 * width)
     compare = task(compare_labels, is_truth=is_truth, sample=sample, seed=config.quality.seed)
-    return _of_all_data(Step("measure_quality.compare", compare, 1, n_bytes, version=3, input_state=state))
+    return _of_all_data(Step("measure_quality.compare", compare, 1, n_bytes, version=4, input_state=state))
 
 
 def geodesic_sources(config: Config, n_points: int) -> int:
@@ -269,7 +271,7 @@ def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, see
     if len(embedding) < MIN_POINTS:
         return quality
     errors, totals = np.square(regression_errors(embedding)), np.square(standardized(embedding))
-    squares = np.clip(np.array(ratio_intervals(errors, totals, seed)), 0.0, 1.0)
+    squares = np.array([ratio_interval(*pair) for pair in zip(errors.T, totals.T, strict=True)])
     residual_of_each = [Measured(value, low, high, len(errors)) for value, low, high in np.sqrt(squares).tolist()]
     redundancy = [0.0, *(1 - squares[1:, 0]).tolist()]
     return replace(quality, redundancy=redundancy, regression_residual=residual_of_each)
@@ -285,7 +287,7 @@ def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: in
     graph = locality.undirected_graph(*map(store.read_all, names))
     paths = np.array([locality.graph_distances(graph, int(row), chosen["rows"]) for row in chosen["rows"][sources]])
     straight = cdist(chosen["embedding"][sources], chosen["embedding"])
-    estimate = correlation_interval(paths, straight, sources, seed)
+    estimate = correlation_interval(paths, straight, sources)
     return Quality(residual_variance=Measured(*estimate, len(chosen["rows"]), sources=len(sources)))
 
 
@@ -293,7 +295,7 @@ def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, 
     """Compare the embedding with the labels of the points, or with their true coordinates (`is_truth`)."""
     chosen = store.read_bundle("_work/quality_sample")
     if is_truth:
-        return compare_truth(chosen["embedding"], labels_of(store, chosen["rows"]), seed)
+        return compare_truth(chosen["embedding"], labels_of(store, chosen["rows"]))
     if checkpoint.reports_of_step(store, "ingest.read_labels", dict)[0]["kind"] != "categorical":
         return Quality()
     # each point counts once: it has the label of its first row only, and equal rows can have others
@@ -307,18 +309,17 @@ def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, 
     return Quality(neighborhood_hit=measured[0], neighborhood_hit_input=measured[1])
 
 
-def compare_truth(embedding: Float64, truth: Float64, seed: int) -> Quality:
+def compare_truth(embedding: Float64, truth: Float64) -> Quality:
     """Residual variance against the truth: of distances (1 - r^2), and of the coordinates after an affine map."""
     from scipy.spatial.distance import cdist  # a fifth of a second
 
     paired = np.unique(np.linspace(0, len(truth) - 1, min(PAIRED_POINTS, len(truth))).astype(np.int64))
     straight, true = (cdist(table[paired], table[paired]) for table in (embedding, truth))
-    of_distances = correlation_interval(true, straight, np.arange(len(paired)), seed)
+    of_distances = correlation_interval(true, straight, np.arange(len(paired)))
     design = np.column_stack([np.ones(len(embedding)), embedding])
     scaled = standardized(truth)
     residuals = scaled - design @ np.linalg.lstsq(design, scaled)[0]
-    unexplained, total = (np.square(table).mean(axis=1, keepdims=True) for table in (residuals, scaled))
-    [affine] = ratio_intervals(unexplained, total, seed)
+    affine = ratio_interval(*(np.square(table).mean(axis=1) for table in (residuals, scaled)))
     distances, coordinates = Measured(*of_distances, len(paired)), Measured(*affine, len(truth))
     return Quality(residual_variance_truth=distances, residual_variance_affine=coordinates)
 

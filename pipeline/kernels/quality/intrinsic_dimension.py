@@ -14,7 +14,7 @@ from scipy.special import gammaincinv  # scipy.stats takes a second to load
 from ...core.arrays import Float64, Floats
 from ...core.errors import InputError
 from ..neighbors.list_lengths import spectra
-from .trustworthiness import NORMAL_QUANTILE_975
+from .intervals import NORMAL_QUANTILE_975
 
 USED_SHARE = 0.9
 """Share of the distance ratios that ``two_nearest`` uses; Facco et al. also omit the largest tenth."""

@@ -1,4 +1,4 @@
-"""Quality measures on a sample of points, each against all points, and their intervals.
+"""Quality measures on a sample of points, each against all points.
 
 All distances are squared Euclidean distances, in squared units of the space.
 """
@@ -38,42 +38,6 @@ AS_NEAR = 1e-9
 
 GAP = 0.1
 """See ``separated``. Tables with long tails have 0.16 to 0.6 there, groups far from the others 0.07 and less."""
-
-NORMAL_QUANTILE_975 = 1.959963984540054
-
-
-def mean_interval(values: Float64) -> tuple[float, float, float]:
-    """Mean of a sample of at least one value in [0, 1] with its 95 % interval: (value, low, high), clipped to [0, 1].
-
-    Normal approximation. If all s values are equal, their spread is unknown and the half width is 3 / s,
-    the "rule of three" (Hanley & Lippman-Hand 1983, JAMA 249), exact for a proportion of 0 or 1.
-
-    >>> mean_interval(np.ones(100))
-    (1.0, 0.97, 1.0)
-    """
-    n_values = len(values)
-    mean = float(values.mean())
-    if values.min() == values.max():
-        half = 3 / n_values
-    else:
-        half = NORMAL_QUANTILE_975 * float(values.std(ddof=1)) / n_values**0.5
-    return mean, max(0.0, mean - half), min(1.0, mean + half)
-
-
-def difference_interval(values: Float64, others: Float64) -> tuple[float, float, float]:
-    """Mean difference of values in [0, 1] at the same points with its 95 % interval, as ``mean_interval``."""
-    value, low, high = mean_interval((1 + values - others) / 2)
-    return 2 * value - 1, 2 * low - 1, 2 * high - 1
-
-
-def pair_interval(shares: Float64) -> tuple[float, float, float]:
-    """Share of the pairs of points that fulfil a condition, from the share (s,) of each point's pairs, with its 95 %
-    interval. Each point is in two of s pairs, so a deviation counts twice (Hoeffding 1948, section 7).
-
-    >>> [round(value, 3) for value in pair_interval(np.array([0.0, 0.5, 0.5, 1.0] * 25))]
-    [0.5, 0.361, 0.639]
-    """
-    return mean_interval(2 * shares - shares.mean())
 
 
 def participation(vectors: Float64, rows: Rows = ALL_ROWS) -> Float64:

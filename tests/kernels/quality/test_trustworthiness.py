@@ -7,7 +7,6 @@ from lle.kernels.neighbors import distances
 from lle.kernels.quality import trustworthiness as kernel
 from lle.kernels.quality.trustworthiness import (
     count_closer,
-    mean_interval,
     nearest_others,
     neighbor_thresholds,
     participation,
@@ -18,23 +17,6 @@ from tests.support.oracle import exact_neighbors
 from tests.support.seeds import seeds
 
 SEEDS = seeds(11, 23, 37)
-
-
-def test_mean_interval__covers_the_mean_in_about_95_of_100_samples() -> None:
-    rng = np.random.default_rng(11)
-    covered = 0
-    for _ in range(400):
-        _, low, high = mean_interval(rng.beta(4, 2, size=200))
-        covered += low <= 4 / 6 <= high
-    assert 0.92 < covered / 400 < 0.98
-
-
-def test_mean_interval__clipped_and_constant() -> None:
-    assert mean_interval(np.ones(2000)) == (1.0, pytest.approx(1 - 3 / 2000), 1.0)
-    assert mean_interval(np.zeros(60)) == (0.0, 0.0, pytest.approx(0.05))
-    assert mean_interval(np.array([0.5])) == (0.5, 0.0, 1.0)
-    value, low, high = mean_interval(np.array([0.0, 1.0, 1.0]))
-    assert (value, low, high) == (pytest.approx(2 / 3), pytest.approx(0.0133, abs=1e-4), 1.0)
 
 
 def test_participation__closed_forms() -> None:
