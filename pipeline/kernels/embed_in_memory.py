@@ -6,8 +6,8 @@ from scipy.sparse import csr_array
 from ..core.arrays import Float64, Int64
 from ..core.errors import LleError
 from .batches import batches
-from .eigensolver.factorization import NO_ANALYSES, Analyses
-from .eigensolver.problem import NO_HOOKS, Hooks, Problem
+from .eigensolver.factorization import Analyses
+from .eigensolver.problem import Problem
 from .eigensolver.rayleigh_ritz import Tolerances
 from .eigensolver.solve import bottom_eigenpairs
 from .factors.cost_matrix import local_factor
@@ -29,7 +29,7 @@ class NotConverged(LleError):
 
 
 def embed_in_memory(
-    method: str, points: Float64, ids: Int64, n_components: int, reg: float, rule: str, analyses: Analyses = NO_ANALYSES
+    method: str, points: Float64, ids: Int64, n_components: int, reg: float, rule: str, analyses: Analyses | None = None
 ) -> Float64:
     """Coordinates (n, m) of points (n, d) by a method of the config; the eigenvectors have relative errors of TOL.
 
@@ -40,7 +40,7 @@ def embed_in_memory(
         n_components: m, at least 1 and below n - 1.
         reg: `weights.reg`, for lle and modified.
         rule: `weights.rule`.
-        analyses: of earlier matrices, for lle.
+        analyses: of matrices with other values, for lle; new ones are added.
 
     Raises:
         LleError, ValueError: the matrix cannot be factored, or has more null vectors than one.
@@ -49,12 +49,12 @@ def embed_in_memory(
         directions, lengths, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
         return np.asarray(directions[:, :n_components] * lengths[:n_components])
     if method == "lle":
-        factor, hooks = lle_factor(points, ids, reg, rule), Hooks(analyses=analyses)
+        factor = lle_factor(points, ids, reg, rule)
         try:
-            return _solve(factor, n_components, "factored", hooks=hooks)
+            return _solve(factor, n_components, "factored", analyses=analyses)
         except NotConverged:
             # The LU is inaccurate if the random walk of W hardly ever visits the pinned point. The factor of M is not.
-            return _solve(factor, n_components, "shift_invert", hooks=hooks)
+            return _solve(factor, n_components, "shift_invert", analyses=analyses)
     if method == "laplacian":
         return _laplacian(points, ids, n_components)
     if method == "modified":
@@ -122,7 +122,7 @@ def _solve(
     method: str,
     null: Float64 | None = None,
     flat: bool = False,
-    hooks: Hooks = NO_HOOKS,
+    analyses: Analyses | None = None,
 ) -> Float64:
     problem = Problem(
         factor,
@@ -134,7 +134,7 @@ def _solve(
         n_threads=1,
         max_steps=1,
         is_square=factor.shape[0] == factor.shape[1] and not flat and null is None,
-        hooks=hooks,
+        analyses=analyses,
         null=null,
         flat=flat,
     )

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.arrays import Float64, Int64
 from ..core.errors import LleError
-from .eigensolver.factorization import OneAnalysis
+from .eigensolver.factorization import Analyses
 from .embed_in_memory import embed_in_memory, repaired_lists
 from .factors.choose_reg import NOISY_NOISE, RegChoice, choose_by_trial, reg_of_lists
 from .graph.connectivity import neighbor_graph, weak_components
@@ -165,7 +165,7 @@ def _trial(
 ) -> Callable[[float], float]:
     """The trustworthiness of an embedding of the points (n, d) with a value of `reg`; NaN if it fails."""
     repaired, quality = repaired_lists(lists, len(points)), SampleQuality(points, k, n_measured)
-    analyses = OneAnalysis()
+    analyses: Analyses = {}
 
     def trustworthiness(reg: float) -> float:
         try:

@@ -29,7 +29,7 @@ from ..storage.blocks import Blocks
 from ..storage.store import Store
 from . import component_matrices as matrices
 from .coordinates import Coordinates
-from .solver_checkpoint import StoredAnalyses, delete_state, read_state, state_saver
+from .solver_checkpoint import delete_state, read_state, state_saver
 from .solver_progress import recorded
 
 ISOLATED_POINTS = 200_000
@@ -189,7 +189,6 @@ def solve_here(
                 keep_state=state_saver(store, state),
                 progress=progress,
                 load_state=lambda method: read_state(store, state, method, len(rows)),
-                analyses=StoredAnalyses(store, job.component),
             ),
             candidates=lambda: matrices.leading_components(store, rows, job.blocks.n),
             null=null,
@@ -275,8 +274,7 @@ def predict(job: SolveJob) -> Json | None:
 def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Json:
     store = Store(job.url)
     problem = _problem(store, job, matrices.component_rows(store, job.component))._replace(
-        hooks=Hooks(analyses=StoredAnalyses(store, job.component, read_only=True)),
-        growth=Growth(job.more_pairs, lambda vectors: True),
+        growth=Growth(job.more_pairs, lambda vectors: True)
     )
     square, names = job.family == "lle", [job.method]
     if job.method == "auto":  # the LU of A is smaller than the Cholesky factor of M, so only one of them is predicted

@@ -8,16 +8,12 @@ import numpy as np
 from ..core.errors import CorruptChunk
 from ..core.group import OneProcess
 from ..kernels.eigensolver.davidson import SubspaceState
-from ..kernels.eigensolver.factorization import Analyses, Analysis
-from ..kernels.eigensolver.pardiso import FactorSize
 from ..kernels.eigensolver.rows import Rows
 from ..storage.store import Store
 from .solver_progress import StateHead
 
 SAVE_EVERY_SECONDS = 120.0
 ROWS = 65_536
-KEPT_ROWS = 20_000
-"""Least rows of a matrix whose analysis is kept."""
 
 
 def state_saver(store: Store, name: str, rows: Rows | None = None) -> Callable[[str, SubspaceState, bool], None]:
@@ -96,36 +92,6 @@ def _read_state(store: Store, name: str, method: str, rows: Rows) -> SubspaceSta
     return SubspaceState(
         small["values"], vectors, n_steps, small["errors"], small["before"], int(small["residual_steps"])
     )
-
-
-class StoredAnalyses(Analyses):
-    """The symbolic analyses of one component in a store, the last one of each kind of factor."""
-
-    def __init__(self, store: Store, component: int, *, read_only: bool = False) -> None:
-        self._store, self._component, self._read_only = store, component, read_only
-
-    def load(self, key: str) -> Analysis | None:
-        """The analysis with this key; None if there is none, or if it is damaged."""
-        try:
-            stored = self._store.read_bundle(self._name(key))
-        except CorruptChunk:
-            return None
-        if str(stored["key"]) != key:
-            return None
-        size = FactorSize(int(stored["nnz"]), int(stored["n_bytes"]), float(stored["gflop"]))
-        return Analysis(size, bool(stored["wide"]), stored["permutation"])
-
-    def keep(self, key: str, analysis: Analysis) -> None:
-        """Write the analysis of a large matrix; that of a small one is done again in less time."""
-        if self._read_only or len(analysis.permutation) < KEPT_ROWS:
-            return
-        size = {name: np.array(value) for name, value in analysis.size._asdict().items()}
-        self._store.write_bundle(
-            self._name(key), key=np.array(key), wide=np.array(analysis.wide), permutation=analysis.permutation, **size
-        )
-
-    def _name(self, key: str) -> str:
-        return f"_work/eigen/analysis-{self._component:05d}-{key.partition('-')[0]}"
 
 
 def delete_state(store: Store, name: str, kept: int | None = None) -> None:

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from lle.cli.output import describe_status
 from lle.core.errors import LleError, NotEnoughMemory, StageIncomplete
@@ -20,14 +19,11 @@ from lle.core.machine import is_compiled
 from lle.engine import checkpoint, subprocess_call
 from lle.engine.task_costs import TASK_BYTES
 from lle.jobs import plan_preview, status
-from lle.kernels.eigensolver import multigrid_inverse, pardiso
+from lle.kernels.eigensolver import multigrid_inverse
 from lle.kernels.eigensolver.costs import least_bytes, multigrid_size
 from lle.kernels.eigensolver.davidson import SubspaceState
-from lle.kernels.eigensolver.factorization import Analysis, analysis_key
-from lle.kernels.eigensolver.pardiso import FactorSize
 from lle.kernels.eigensolver.problem import SolverProgress
 from lle.linalg import component_solve, preprocess, solver_checkpoint, solver_progress
-from lle.linalg.component_solve import SolveJob
 from lle.stages import solve_embedding
 from lle.storage import array_specs
 from lle.storage.blocks import Blocks
@@ -264,49 +260,6 @@ def test_killed_iteration_continues_with_the_same_bytes(solved, monkeypatch, ste
     assert resumed["vectors"].tobytes() == expected["vectors"].tobytes()
     assert len(saved_steps) > steps  # it went on, and kept more states
     assert not solved.objects.names("_work/eigen/state-00000")
-
-
-@pytest.mark.parametrize("method", ["factored", "shift_invert"])
-def test_symbolic_analysis_is_done_once(solved, monkeypatch, method):
-    """A second solve, and the prediction of the plan, take the order of elimination from the store: the same bytes."""
-    analysed, analyse = [], pardiso.Pardiso._analyse
-
-    def count(self, matrix, dtype, permutation=None):
-        analysed.append(permutation is None)
-        return analyse(self, matrix, dtype, permutation)
-
-    monkeypatch.setattr(pardiso.Pardiso, "_analyse", count)
-    monkeypatch.setattr(solver_checkpoint, "KEPT_ROWS", 1)
-    first, bundle = solve(solved, method)
-    second_report, second_bundle = solve(solved, method)
-    assert analysed == [True, False]
-    assert second_report == first
-    assert {name: values.tobytes() for name, values in second_bundle.items()} == {
-        name: values.tobytes() for name, values in bundle.items()
-    }
-    job = SolveJob(solved.url, 0, "lle", 2, method, 1e-8, Blocks(N, N), PLENTY, 60, True)
-    predicted = component_solve.predict_here(lambda text: None, job)
-    assert (predicted["basis"], predicted["factor_nnz"]) == ("an earlier analysis", first.stats["factor_nnz"])
-    assert analysed == [True, False]
-    [name] = [name for name in solved.objects.names("_work/eigen") if "analysis" in name]
-    solved.objects.put(name, solved.objects.get(name)[:-100])  # a damaged analysis is repeated
-    assert solve(solved, method)[0] == first
-    assert analysed == [True, False, True]
-    solved.objects.delete(name)
-
-
-def test_analysis_of_another_matrix_is_not_used(tmp_path):
-    A, B = roll_factor(500, 3), roll_factor(500, 4)
-    keys = [analysis_key(matrix, pardiso.GENERAL, pin, 2) for matrix, pin in ((A, 0), (B, 0), (A, 1))]
-    scaled = csr_array((2 * A.data, A.indices, A.indptr), shape=A.shape)
-    keys += [analysis_key(scaled, pardiso.GENERAL, 0, 2), analysis_key(A, pardiso.GENERAL, 0, 1)]
-    assert len(set(keys)) == 5
-    assert analysis_key(A, pardiso.POSITIVE_DEFINITE, 0, 2) == analysis_key(scaled, pardiso.POSITIVE_DEFINITE, 1, 2)
-    stored = solver_checkpoint.StoredAnalyses(Store(str(tmp_path)), 0)
-    analysis = Analysis(FactorSize(5, 6, 0.5), False, np.arange(1, 30_001))
-    stored.keep(keys[0], analysis)
-    assert stored.load(keys[0])[:2] == analysis[:2]
-    assert stored.load(keys[1]) is None
 
 
 def test_status_shows_the_progress_of_the_eigensolver(solved, monkeypatch):

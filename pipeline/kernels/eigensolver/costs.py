@@ -20,7 +20,7 @@ from ...core.arrays import Float64, Ints
 from ...core.errors import NotEnoughMemory, gib
 from . import pardiso
 from .davidson import block_width
-from .factorization import analyse, analysis_key, canonical
+from .factorization import analyse, canonical
 from .pardiso import FactorSize
 from .problem import LongFactorization, Problem
 from .rayleigh_ritz import EPS, ROWS_AT_ONCE, TINY
@@ -175,10 +175,8 @@ def refuse_large(name: str, matrix: csr_array, matrix_type: int, problem: Proble
 
     For A also LongFactorization: the analysis of A can follow during multigrid, that of M would need too much memory.
     """
-    if matrix.shape[0] < MIN_ROWS:
-        return
-    if problem.hooks.analyses.load(analysis_key(matrix, matrix_type, problem.pin, problem.n_threads)) is not None:
-        return  # the analysis is known, so it needs no memory
+    if matrix.shape[0] < MIN_ROWS or (problem.analyses and matrix_type in problem.analyses):
+        return  # the analysis needs little memory, or is known
     expected = extrapolated(matrix, matrix_type, problem.pin, problem.n_threads)
     if expected is None:
         return

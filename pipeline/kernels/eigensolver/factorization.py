@@ -2,10 +2,9 @@
 
 The symbolic analysis of a matrix gives the size of its factor and its order of elimination. Nested dissection computes
 the order, which takes most of the time. With a given order PARDISO repeats only the cheap part of the analysis, and
-gives the same bytes as with an order that it has computed. So analyses are kept.
+gives the same bytes as with an order that it has computed. So a solve keeps its analyses.
 """
 
-import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +17,6 @@ from ...core.errors import NotEnoughMemory
 from . import pardiso
 from .pardiso import FactorizationError, FactorSize
 
-ANALYSIS_VERSION = 5
-"""Part of every key; version 1 counted the order of elimination from 1."""
-KINDS = {pardiso.GENERAL: "lu", pardiso.POSITIVE_DEFINITE: "cholesky"}
 SUPERLU_FILL = 30
 """SuperLU first reserves this many entries for each entry of the matrix; it counts them with 32-bit integers."""
 ONE_THREAD_ROWS, ONE_THREAD_GFLOP = 150_000, 2.0
@@ -36,32 +32,8 @@ class Analysis(NamedTuple):
     """(n,) order of elimination, counted from 0."""
 
 
-class Analyses:
-    """Analyses that were done before, by key. This class has none."""
-
-    def load(self, key: str) -> Analysis | None:
-        """The analysis with this key; None if there is none."""
-        return None
-
-    def keep(self, key: str, analysis: Analysis) -> None:
-        return
-
-
-NO_ANALYSES = Analyses()
-
-
-class OneAnalysis(Analyses):
-    """The analysis of the first of several matrices that differ in their values only, for each kind of factor; it
-    serves all of them."""
-
-    def __init__(self) -> None:
-        self._analyses: dict[str, Analysis] = {}
-
-    def load(self, key: str) -> Analysis | None:
-        return self._analyses.get(key.partition("-")[0])
-
-    def keep(self, key: str, analysis: Analysis) -> None:
-        self._analyses[key.partition("-")[0]] = analysis
+Analyses = dict[int, Analysis]
+"""Analyses of matrices that differ in their values only, by their type (GENERAL, POSITIVE_DEFINITE)."""
 
 
 class SuperLU:
@@ -101,39 +73,19 @@ Factorization = pardiso.Pardiso | SuperLU
 """An analysed sparse matrix: call ``factor`` once, ``solve`` any number of times, then ``release``."""
 
 
-def analysis_key(matrix: csr_array, matrix_type: int, pin: int, n_threads: int) -> str:
-    """Kind and fingerprint of a matrix whose row ``pin`` is replaced before the analysis.
-
-    The analysis of a symmetric matrix depends only on its pattern. That of a general one also reads its values, for
-    scaling and matching.
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    general = matrix_type == pardiso.GENERAL
-    digest.update(
-        repr((ANALYSIS_VERSION, matrix.shape, matrix.indices.dtype.str, n_threads, pin if general else None)).encode()
-    )
-    for part in (matrix.indptr, matrix.indices, *([matrix.data] if general else [])):
-        digest.update(np.ascontiguousarray(part).data)
-    return f"{KINDS[matrix_type]}-{digest.hexdigest()}"
-
-
 def analyse(
-    matrix: csr_array,
-    matrix_type: int,
-    n_threads: int,
-    key: str = "",
-    analyses: Analyses = NO_ANALYSES,
-    single: bool = False,
+    matrix: csr_array, matrix_type: int, n_threads: int, analyses: Analyses | None = None, single: bool = False
 ) -> Factorization:
     """Analyse a square CSR matrix (n, n) with sorted rows and both triangles; PARDISO, or SuperLU without MKL.
 
-    With the key of the matrix, an analysis in ``analyses`` is used, or a new one is kept there. A small factorization
-    takes one thread for any ``n_threads``: the number follows from the matrix, so equal matrices give equal bytes.
-    With PARDISO the factor can be in ``single`` precision, by an analysis in double precision if there is one.
+    An analysis in ``analyses`` is used, or a new one is kept there. A small factorization takes one thread for any
+    ``n_threads``: the number follows from the matrix, so equal matrices give equal bytes. With PARDISO the factor can
+    be in ``single`` precision, by an analysis in double precision if there is one.
     """
     if not pardiso.is_available():
         return SuperLU(matrix)
-    earlier_analysis = analyses.load(key)
+    analyses = {} if analyses is None else analyses
+    earlier_analysis = analyses.get(matrix_type)
     triangle = matrix if matrix_type == pardiso.GENERAL else _upper(matrix)
     few_rows = matrix.shape[0] < ONE_THREAD_ROWS
     is_small = few_rows and (earlier_analysis is None or earlier_analysis.size.gflop < ONE_THREAD_GFLOP)
@@ -144,7 +96,7 @@ def analyse(
         factorization = pardiso.Pardiso(triangle, matrix_type, n_threads, earlier_analysis, single)
     if earlier_analysis is None and not single:
         size = factorization.size._replace(gflop=gflop)  # another number of threads counts other operations
-        analyses.keep(key, Analysis(size, factorization.wide, factorization.permutation))
+        analyses[matrix_type] = Analysis(size, factorization.wide, factorization.permutation)
     return factorization
 
 

@@ -40,12 +40,12 @@ def dense(problem: Problem) -> Outcome:
 def factored(problem: Problem) -> Outcome:
     """Krylov space of M^+, by the LU of a square A; block Davidson with an LU in single precision if only that fits."""
     refuse_large("factored", problem.whole_factor, pardiso.GENERAL, problem)
-    with PinnedLU(problem.whole_factor, problem.pin, problem.n_threads, problem.hooks.analyses) as inverse:
+    with PinnedLU(problem.whole_factor, problem.pin, problem.n_threads, problem.analyses) as inverse:
         (sizes, is_single), factor_nnz = lu_size(problem, inverse.size), inverse.size.nnz
         require_memory("factored", sizes[2], problem.max_memory)
         if not is_single:
             return _by_inverse("factored", "LU of A", inverse, problem)
-    with PinnedLU(problem.whole_factor, problem.pin, problem.n_threads, problem.hooks.analyses, single=True) as inverse:
+    with PinnedLU(problem.whole_factor, problem.pin, problem.n_threads, problem.analyses, single=True) as inverse:
         watch = Watch("factored", problem.hooks.progress)
         text = _factor("LU of A in single precision", inverse, sizes[2], watch, problem)
         return _by_davidson(inverse.apply, text, problem, sizes, watch, MAX_REFINEMENTS, factor_nnz)
@@ -69,7 +69,7 @@ def shift_invert(problem: Problem) -> Outcome:
     """Krylov space of M^+, by the Cholesky factor of M."""
     cost_matrix = canonical(problem.cost_matrix())
     refuse_large("shift_invert", cost_matrix, pardiso.POSITIVE_DEFINITE, problem)
-    with PinnedCholesky(cost_matrix, problem.pin, problem.n_threads, problem.null, problem.hooks.analyses) as inverse:
+    with PinnedCholesky(cost_matrix, problem.pin, problem.n_threads, problem.null, problem.analyses) as inverse:
         del cost_matrix
         return _by_inverse("shift_invert", "Cholesky of M", inverse, problem)
 

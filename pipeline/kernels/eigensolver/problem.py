@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from ...core.arrays import Float64, Floats
 from .davidson import SubspaceState
-from .factorization import NO_ANALYSES, Analyses
+from .factorization import Analyses
 from .pardiso import FactorizationError
 from .rayleigh_ritz import NO_GROWTH, Growth, NullVector, RitzPairs, Tolerances
 from .shared_matrix import Matrix, SharedMatrix
@@ -87,8 +87,6 @@ class Hooks(NamedTuple):
     """Called with a method, its state, and whether this may be the last state before ``max_steps``."""
     progress: Callable[[SolverProgress], None] = _ignore
     """Called with the state of the method, at least after each step of an iteration."""
-    analyses: Analyses = NO_ANALYSES
-    """Symbolic analyses of earlier runs."""
 
 
 NO_HOOKS = Hooks()
@@ -129,6 +127,8 @@ class Problem(NamedTuple):
     """Whether M may have more null vectors: functions that are affine on flat neighbourhoods (ltsa, hessian)."""
     growth: Growth = NO_GROWTH
     """More pairs, computed if the first ``n_vectors`` do not suffice."""
+    analyses: Analyses | None = None
+    """Symbolic analyses of the matrices of this problem, or of one with other values; new ones are added."""
     on_gpu: bool = False
     """Whether cycles of multigrid run on a GPU; the other work stays on the processor."""
 

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 from ...core.arrays import Float64
 from . import pardiso
-from .factorization import NO_ANALYSES, Analyses, Factorization, analyse, analysis_key
+from .factorization import Analyses, Factorization, analyse
 from .pardiso import FactorizationError
 from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
 
@@ -65,15 +65,14 @@ class PinnedLU(PseudoInverse):
     """
 
     def __init__(
-        self, factor: csr_array, pin: int, n_threads: int, analyses: Analyses = NO_ANALYSES, single: bool = False
+        self, factor: csr_array, pin: int, n_threads: int, analyses: Analyses | None = None, single: bool = False
     ) -> None:
         """Analyse A (n, n), whose null space is the constant vector; ``pin`` is a point. A is kept.
 
         Raises NotEnoughMemory or FactorizationError if the analysis failed.
         """
         matrix = self._pinned(factor, pin)
-        key = analysis_key(factor, pardiso.GENERAL, pin, n_threads)
-        super().__init__(analyse(matrix, pardiso.GENERAL, n_threads, key, analyses, single))
+        super().__init__(analyse(matrix, pardiso.GENERAL, n_threads, analyses, single))
         self._factor, self._n_threads, self._single = factor, n_threads, single
 
     def _pinned(self, factor: csr_array, pin: int) -> csr_array:
@@ -165,15 +164,14 @@ class PinnedCholesky(PseudoInverse):
         pin: int,
         n_threads: int,
         null: NullVector = None,
-        analyses: Analyses = NO_ANALYSES,
+        analyses: Analyses | None = None,
     ) -> None:
         """Analyse M (n, n), symmetric positive semidefinite, with one null vector.
 
         Raises NotEnoughMemory or FactorizationError if the analysis failed.
         """
-        key = analysis_key(cost_matrix, pardiso.POSITIVE_DEFINITE, pin, n_threads)
         matrix = _identity_at(cost_matrix, pin)
-        super().__init__(analyse(matrix, pardiso.POSITIVE_DEFINITE, n_threads, key, analyses), null)
+        super().__init__(analyse(matrix, pardiso.POSITIVE_DEFINITE, n_threads, analyses), null)
         self._pin = pin
 
     def factor(self) -> None:

@@ -96,7 +96,8 @@ def bottom_eigenpairs(problem: Problem, method: str, skip: Mapping[str, str] = M
     one_thread = n < ONE_THREAD_POINTS or isinstance(factor, SharedMatrix)
     with limited_threads(1 if one_thread else problem.n_threads):
         tolerances = problem.tolerances._replace(largest=largest_eigenvalue(factor))
-        problem = problem._replace(factor=factor, tolerances=tolerances)
+        analyses = {} if problem.analyses is None else problem.analyses
+        problem = problem._replace(factor=factor, tolerances=tolerances, analyses=analyses)
         if isinstance(factor, SharedMatrix):
             return _solve("multigrid", methods.multigrid, problem)
         if n <= DENSE_POINTS or 5 * problem.planned_vectors > n:

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from ...core.errors import NotEnoughMemory
 from . import costs, methods, pardiso
-from .factorization import NO_ANALYSES, analysis_key, canonical
+from .factorization import canonical
 from .pardiso import FactorizationError, FactorSize
 from .problem import Outcome, Problem
 from .pseudo_inverse import PinnedCholesky, PinnedLU, PseudoInverse
@@ -92,13 +92,12 @@ def prediction_of(problem: Problem, name: str, *, by_pieces: bool = True) -> Pre
 
 def _factor_size(problem: Problem, matrix: csr_array, matrix_type: int, by_pieces: bool) -> tuple[FactorSize, str]:
     """Size of the factor of A (GENERAL) or of M (POSITIVE_DEFINITE), and the source of the prediction."""
-    pin, n_threads, analyses = problem.pin, problem.n_threads, problem.hooks.analyses
-    earlier = analyses.load(analysis_key(matrix, matrix_type, pin, n_threads))
-    if earlier is not None:
-        return earlier.size, "an earlier analysis"
+    pin, n_threads, analyses = problem.pin, problem.n_threads, problem.analyses
+    if analyses and matrix_type in analyses:
+        return analyses[matrix_type].size, "analysis"
     if by_pieces and (size := costs.extrapolated(matrix, matrix_type, pin, n_threads)) is not None:
         return size, "pieces"
-    kept = NO_ANALYSES if by_pieces else analyses
+    kept = None if by_pieces else analyses
     pinned: PseudoInverse = (
         PinnedLU(matrix, pin, n_threads, kept)
         if matrix_type == pardiso.GENERAL

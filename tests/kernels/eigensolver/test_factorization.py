@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -339,11 +338,9 @@ class TestThreads:
 
         monkeypatch.setattr(factorization, "ONE_THREAD_GFLOP", 2.0)
         monkeypatch.setattr(pardiso, "Pardiso", recorded)
-        kept: dict = {}
-        analyses = SimpleNamespace(load=kept.get, keep=kept.__setitem__)
-        A = roll_factor(300, 19)
-        factorization.analyse(A, pardiso.GENERAL, 2, "key", analyses).release()
-        factorization.analyse(A, pardiso.GENERAL, 2, "key", analyses).release()
+        A, analyses = roll_factor(300, 19), {}
+        factorization.analyse(A, pardiso.GENERAL, 2, analyses).release()
+        factorization.analyse(A, pardiso.GENERAL, 2, analyses).release()
         assert threads == ([1, 1] if one_thread_gflop < 2 else [1, 2, 2])
 
     @pytest.mark.parametrize(

@@ -164,6 +164,22 @@ def test_equal_input_gives_equal_bytes(method):
     np.testing.assert_array_equal(A.data, data)
 
 
+@pytest.mark.skipif(not pardiso.is_available(), reason="only PARDISO analyses before it factors")
+@pytest.mark.parametrize("method", ["factored", "shift_invert"])
+def test_symbolic_analysis_is_done_once_and_gives_the_same_bytes(monkeypatch, method):
+    A, analyses, searched, analyse = roll_factor(600, 5), {}, [], pardiso.Pardiso._analyse
+
+    def count(self, matrix, dtype, permutation=None):
+        searched.append(permutation is None)
+        return analyse(self, matrix, dtype, permutation)
+
+    monkeypatch.setattr(pardiso.Pardiso, "_analyse", count)
+    first, second = (solve(A, 3, method, analyses=analyses) for _ in range(2))
+    assert searched == [True, False]
+    assert first.vectors.tobytes() == second.vectors.tobytes()
+    assert first.stats == second.stats
+
+
 def test_default_pin_is_in_the_closed_class():
     A, _ = roll_with_outliers(800, 4, 5)
     solution = solve(A[::-1][:, ::-1], 2, "factored")  # the transient points come first

@@ -4,9 +4,7 @@ from functools import partial
 import pytest
 
 from lle.kernels.eigensolver import costs, pardiso, solvers
-from lle.kernels.eigensolver.factorization import OneAnalysis
 from lle.kernels.eigensolver.pardiso import FactorSize
-from lle.kernels.eigensolver.problem import Hooks
 from lle.kernels.eigensolver.solvers import SOLVERS, auto_methods, chosen, exact_seconds, prediction_of
 from tests.support.eigenproblems import problem, solve
 from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_coordinates, roll_factor
@@ -102,13 +100,13 @@ def test_pieces_predict_bytes_and_work(monkeypatch):
 @needs_mkl
 def test_exact_seconds_come_from_the_whole_matrix(monkeypatch):
     A = lle_factor(points("cube", 3000, 3), 12, 1e-3)
-    given = problem(A, 2, pin=0, hooks=Hooks(analyses=OneAnalysis()))
+    given = problem(A, 2, pin=0, analyses={})
     [known] = predict(A, ["factored"])
     monkeypatch.setattr(costs, "MIN_ROWS", 3000)
     monkeypatch.setattr(costs, "MIN_PIECE", 1200)
     assert predict(A, ["factored"])[0].seconds != known.seconds
     assert exact_seconds(given._replace(max_memory=1000), "factored") == math.inf
-    assert given.hooks.analyses.load("lu") is None, "it does not fit by its pieces"
+    assert not given.analyses, "it does not fit by its pieces"
     assert exact_seconds(given, "factored") == known.seconds
     monkeypatch.setattr(solvers, "PinnedLU", lambda *_: pytest.fail("analysed again"))
     assert exact_seconds(given, "factored") == known.seconds
