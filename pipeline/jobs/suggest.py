@@ -209,10 +209,10 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
 
 
 def _why_low(chosen: Trial, min_hit: float, trials: list[Trial]) -> list[str]:
-    """A sentence if also the suggested trial would get the warning of a low trustworthiness or neighbourhood hit."""
-    if not chosen.lost:
+    """A sentence if a run would warn of the suggested trial too."""
+    if not chosen.warning:
         return []
-    reason = f"the suggested trial is only the best of these: it loses neighbours ({chosen.lost})"
+    reason = f"the suggested trial is only the best of these: {chosen.warning}"
     trust = 1.0 if chosen.scores is None else float(np.nanmean(chosen.scores.trustworthiness))
     reason += ". Do not interpret clusters in its picture" * (trust < LOW_TRUSTWORTHINESS)
     if chosen.hit < min_hit:

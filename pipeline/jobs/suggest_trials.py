@@ -13,12 +13,12 @@ from ..core.methods import CLUMP_SHARE
 from ..kernels.embed_in_memory import embed_in_memory, repaired_lists
 from ..kernels.factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
-from ..kernels.quality.intervals import mean_interval
-from ..kernels.quality.locality import hit_of_random_neighbors
+from ..kernels.quality.intervals import mean_interval, pair_interval
+from ..kernels.quality.locality import hit_of_random_neighbors, shares_within_radius
 from ..kernels.quality.sample_quality import SampleQuality, Scores
 from ..kernels.quality.trustworthiness import participation
 from ..kernels.trial_embedding import few_dimensions, largest_component, largest_trial
-from ..report.bounds import LOW_TRUSTWORTHINESS, min_hit
+from ..report.bounds import CROWDED, LOW_TRUSTWORTHINESS, min_hit
 
 MEASURED_POINTS = 500
 """At least this number of points is measured; a suggestion has many more trials than a choice of reg."""
@@ -42,6 +42,8 @@ class Trial:
     error: str = ""
     participation: float = 1.0
     """Least share of the embedded points on which a coordinate is concentrated."""
+    is_crowded: bool = False
+    """Whether many of the embedded points are at few places."""
     lost: str = ""
     """As `Trials.lost`."""
 
@@ -59,9 +61,12 @@ class Trial:
     @property
     def warning(self) -> str:
         """What a run with this embedding would warn of; "" for nothing."""
-        if self.participation < CLUMP_SHARE:
-            return "a coordinate of it only separates few points"
-        return self.lost and f"it loses neighbours ({self.lost})"
+        reasons = {
+            "a coordinate of it only separates few points": self.participation < CLUMP_SHARE,
+            "it shows many points at few places": self.is_crowded,
+            f"it loses neighbours ({self.lost})": bool(self.lost),
+        }
+        return ", and ".join(reason for reason, holds in reasons.items() if holds)
 
     @property
     def score(self) -> float:
@@ -137,6 +142,7 @@ class Trials:
             scores,
             1.0 if method == "pca" else len(inside) / len(self._sample),
             participation=float(participation(inside).min()) / len(inside),
+            is_crowded=pair_interval(shares_within_radius(inside))[1] > CROWDED,
             lost=self.lost(scores) or self._lost_in_run(embedding, n_neighbors),
         )
 

@@ -73,6 +73,11 @@ class TestChoice:
         assert best_method(own, [clump, other]) is other
         assert best_method(dataclasses.replace(own, participation=0.002), [clump]) is clump
         assert best_method(None, [clump]) is clump
+        crowded = dataclasses.replace(other, is_crowded=True)
+        assert best_method(own, [crowded]) is own
+        assert crowded.warning == "it shows many points at few places"
+        [reason] = _why_low(dataclasses.replace(clump, lost="trustworthiness 0.8"), 0.0, [clump])
+        assert "only separates few points, and it loses neighbours (trustworthiness 0.8)" in reason
 
     def test_trial_that_keeps_neighbours_is_better_at_the_same_score(self):
         """A run would warn of the other one; a trial with a score that is lower by the margin does not replace it."""
