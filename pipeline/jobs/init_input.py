@@ -17,6 +17,7 @@ from ..inputs.detect_kind import Detected
 from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, MIN_REPEATS, Roles, propose_roles, rows_to_look_at
 from ..inputs.propose_scale import propose_scale
 from ..inputs.suspect_columns import read_windows
+from .export_anndata import DEFAULT
 from .new_rows import TABLES, open_section
 
 FILL_GAPS = (
@@ -30,6 +31,10 @@ LONGEST_NAME = 100
 """Characters of a name in a message: it may be a whole line."""
 NAMED = 3
 """Columns that one comment or warning names."""
+MANY = 20
+"""Columns that get a warning each."""
+PICTURE_COLUMNS = 3
+"""A matrix of obsm with at most so many columns is a picture, such as X_umap, or positions in space."""
 
 
 class Proposal(NamedTuple):
@@ -205,14 +210,16 @@ def _of_arrays(detected: Detected) -> Proposal:
     shapes = array_shapes(kind, path)
     keys: dict[str, tuple[object, str]] = {"kind": (kind, ""), "url" if kind == "zarr" else "path": (path, "")}
     warnings = list[str]()
-    if name := _matrix(kind, shapes):
+    name = _matrix(kind, shapes)
+    other_arrays = [array_name for array_name, shape in shapes.items() if len(shape) == 2 and array_name != name]
+    others = f"others: {listed(other_arrays)}" if other_arrays else ""
+    if name:
         key = {"npz": "key", "zarr": "array", "anndata": "obsm"}[kind]
-        other_arrays = [array_name for array_name, shape in shapes.items() if len(shape) == 2 and array_name != name]
-        keys[key] = (name.removeprefix("obsm/"), f"others: {listed(other_arrays)}" if other_arrays else "")
+        keys[key] = (name.removeprefix("obsm/"), others)
         stacks = listed(stacks_beside(name, shapes))
         warnings = [f"'{name}' {shapes[name]} is embedded, not {stacks}; to embed that, {TO_ROWS}."] if stacks else []
     elif kind == "anndata":
-        keys["obsm"] = (None, "there is no matrix in obsm; null reads X")
+        keys["obsm"] = (None, "; ".join(filter(None, ["null reads X", others])))
     section = {key: value for key, (value, _) in keys.items()}
     source = open_section(parse_input(section, ()))
     if kind == "anndata":
@@ -236,10 +243,15 @@ def _of_arrays(detected: Detected) -> Proposal:
 
 
 def _matrix(kind: str, shapes: dict[str, tuple[int, ...]]) -> str | None:
-    """The matrix to embed: obsm/X_pca of AnnData if there is one, else the matrix with the most values."""
+    """The matrix to embed: that with the most values, of AnnData obsm/X_pca if there is one.
+
+    None for X of AnnData, if obsm holds only pictures (up to PICTURE_COLUMNS columns) and an embedding of this program.
+    """
     matrices = {name: shape for name, shape in shapes.items() if len(shape) == 2}
-    if kind == "anndata" and "obsm/X_pca" in matrices:
-        return "obsm/X_pca"
+    if kind == "anndata":
+        if "obsm/X_pca" in matrices:
+            return "obsm/X_pca"
+        matrices = {name: shape for name, shape in matrices.items() if shape[1] > PICTURE_COLUMNS and name != DEFAULT}
     return max(matrices, key=lambda name: matrices[name][0] * matrices[name][1], default=None)
 
 

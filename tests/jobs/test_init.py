@@ -110,6 +110,20 @@ class TestArrays:
         assert (section.kind, section.obsm, section.label) == ("anndata", "X_pca", "batch")
         assert section.id == "obs_names"
 
+    def test_anndata_takes_no_picture_and_no_embedding_of_this_program(self, tmp_path):
+        root = zarr.open_group(tmp_path / "cells.zarr", mode="w")
+        root.attrs.update({"encoding-type": "anndata"})
+        root.create_array("X", data=X)
+        obs, obsm = root.create_group("obs"), root.create_group("obsm")
+        obs.attrs.update({"encoding-type": "dataframe", "_index": "_index"})
+        obs.create_array("_index", data=np.arange(N).astype(str).astype(np.dtypes.StringDType()))
+        obsm.create_array("X_umap", data=X[:, :2])
+        obsm.create_array("X_lle", data=np.hstack([X, X]))
+        section = config_of(tmp_path, str(tmp_path / "cells.zarr")).input
+        assert (section.kind, section.obsm) == ("anndata", None)
+        obsm.create_array("X_scVI", data=np.hstack([X, X]))
+        assert config_of(tmp_path, str(tmp_path / "cells.zarr"), "again.yaml").input.obsm == "X_scVI"
+
 
 def test_existing_file_is_not_replaced(tmp_path):
     data = write_table(tmp_path / "rows.csv", frame())
