@@ -164,11 +164,7 @@ def _warnings(roles: Roles, table: TableColumns) -> list[str]:
         top.append(f"{counted(len(mixed), 'column')} left out, {such}, and only {counted(kept, 'feature')} kept.")
     few = f"{gaps} left out because of gaps, and only {counted(kept, 'feature')} kept; {FILL_GAPS}."
     cure = "this sets the scale of the column; if these are errors, leave them empty in the file, and run init again"
-    far = [f"Column '{name}' {text}; {cure}." for name, text in list(roles.far.items())[:NAMED]]
-    if others := list(roles.far)[NAMED:]:
-        far.append(
-            f"So {'does' if len(others) == 1 else 'do'} {counted(len(others), 'other column')}: {listed(others)}."
-        )
+    far = [f"Column '{name}' {text}; {cure}." for name, text in list(roles.far.items())[:MANY]]
     if roles.fillable < kept:
         only = f"Only column '{roles.features[0]}' is a feature; the config says why the others are left out."
         return [*top, *[only] * (kept == 1 and bool(roles.left_out)), *far]

@@ -13,7 +13,7 @@ from ..engine.plan import Layout, disk_totals, planned
 from ..engine.plan_sizes import block_points_for
 from ..engine.step import Json
 from ..inputs import Source
-from ..inputs.missing_codes import missing_codes
+from ..inputs.strange_values import strange_values
 from ..inputs.suspect_columns import suspect_columns
 from ..linalg.component_solve import ISOLATED_POINTS
 from ..report.findings import Columns
@@ -72,7 +72,7 @@ def described_columns(config: Config, source: Source) -> Columns | None:
         "left_out": dict(roles.left_out),
         "suspect": suspect,
         "possible_ids": possible_ids,
-        "missing_codes": missing_codes(source),
+        "strange_values": strange_values(source),
     }
 
 

@@ -44,7 +44,8 @@ class Columns(TypedDict):
     """The role of each column of a table; `left_out` has the reason for each column without a role.
 
     `suspect` are features that look like an id or a time, with what they look like; `possible_ids` those of them that
-    look like an id. `missing_codes` are features in which one number may stand for a missing value, with the reason.
+    look like an id. `strange_values` are features in which a number may stand for a missing value or be an error, with
+    the reason.
     """
 
     features: list[str]
@@ -53,11 +54,11 @@ class Columns(TypedDict):
     left_out: dict[str, str]
     suspect: dict[str, str]
     possible_ids: list[str]
-    missing_codes: NotRequired[dict[str, str]]
+    strange_values: NotRequired[dict[str, str]]
 
 
 def of_columns(columns: Columns | None) -> list[Finding]:
-    """A finding for each feature, of the first 20, that looks like an id, a code or a time, or has missing codes."""
+    """A finding for each feature, of the first 20, that looks like an id, a code or a time, or has strange values."""
     if columns is None:
         return []
     found = []
@@ -65,10 +66,10 @@ def of_columns(columns: Columns | None) -> list[Finding]:
         settings = (Setting("input", "columns"), Setting("input", "id", name))[: 1 + (name in columns["possible_ids"])]
         cure = Cure("To leave it out, list the features in {}" + ", or set {}" * (len(settings) - 1), settings)
         found.append(Finding("features", name, None, f"Column '{name}' is a feature but looks like {look}", cure))
-    empty = "If this number marks missing values, leave these entries empty in the input and set {}"
+    empty = "If such numbers mark missing values or are errors, leave these entries empty in the input and set {}"
     cure = Cure(empty, (Setting("preprocess", "invalid", "drop"),))
-    for name, code in list(columns.get("missing_codes", {}).items())[:20]:
-        found.append(Finding("features", name, None, f"Column '{name}' {code}", cure))
+    for name, text in list(columns.get("strange_values", {}).items())[:20]:
+        found.append(Finding("features", name, None, f"Column '{name}' {text}", cure))
     return found
 
 

@@ -327,13 +327,14 @@ def test_a_few_values_far_from_all_others_get_a_warning(tmp_path):
     assert [text.startswith("Column 'b' holds 88888.5 in 1 of 600 rows, far from ") for text in warnings] == [True]
 
 
-@pytest.mark.parametrize(("n_far", "last"), [(4, "So does 1 other column: 3."), (6, "So do 3 other columns: 3, 4, 5.")])
-def test_of_many_columns_with_far_values_the_first_are_described(tmp_path, n_far, last):
-    table = pd.DataFrame(RNG.normal(size=(200, 8)), columns=map(str, range(8)))
-    table.iloc[3, :n_far] = 1e4
+@pytest.mark.parametrize("row", [3, 1500])
+def test_far_values_get_one_warning_for_each_column(tmp_path, row):
+    """Also in a row that a run does not test."""
+    table = pd.DataFrame(RNG.normal(size=(4000, 25)), columns=map(str, range(25)))
+    table.iloc[row, :23] = 1e4
     table.to_csv(tmp_path / "x.csv", index=False)
     warnings = lle("init", tmp_path / "x.csv", "-o", tmp_path / "c.yaml")["warnings"]
-    assert [warning.split(" holds")[0] for warning in warnings] == ["Column '0'", "Column '1'", "Column '2'", last]
+    assert [warning.split(" holds")[0] for warning in warnings] == [f"Column '{column}'" for column in range(20)]
 
 
 def test_of_many_features_the_first_are_listed(tmp_path):

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from lle.inputs import open_source
-from lle.inputs.missing_codes import far_values, missing_code, missing_codes
+from lle.inputs.strange_values import far_values, missing_code, strange_values
 
 N = 2000
 RNG = np.random.default_rng(29)
@@ -69,7 +69,7 @@ def test_columns_with_codes_are_named_with_the_range_of_the_others(tmp_path, kin
         {"wind": with_codes(np.clip(X, 1, 39), -999), "rain": X, "clouds": with_codes(X, 777, share=0.55)}
     )
     getattr(frame, f"to_{kind}")(tmp_path / f"x.{kind}", index=False)
-    found = missing_codes(open_source(kind, path=tmp_path / f"x.{kind}"))
+    found = strange_values(open_source(kind, path=tmp_path / f"x.{kind}"))
     assert list(found) == ["wind", "clouds"]
     assert found["wind"].startswith("holds -999 in 20 of 2,000 rows, but its other values are from ")
     assert found["clouds"].startswith("holds 777 in 1,100 of 2,000 rows, ")
@@ -78,14 +78,14 @@ def test_columns_with_codes_are_named_with_the_range_of_the_others(tmp_path, kin
 @pytest.mark.parametrize(("code", "n"), [(-999, 3), (777, 3), (777, 2)])
 def test_a_code_in_three_rows_is_named(tmp_path, code, n):
     pd.DataFrame({"x": [*range(60), *[code] * n, np.nan]}).to_csv(tmp_path / "x.csv", index=False)
-    assert list(missing_codes(open_source("csv", path=tmp_path / "x.csv"))) == ["x"] * (n == 3)
+    assert list(strange_values(open_source("csv", path=tmp_path / "x.csv"))) == ["x"] * (n == 3)
 
 
 def test_arrays_and_short_tables_have_none(tmp_path):
     np.save(tmp_path / "x.npy", with_codes(X, -999).reshape(-1, 2))
     pd.DataFrame({"x": [*range(20), -999, -999, -999]}).to_csv(tmp_path / "x.csv", index=False)
-    assert missing_codes(open_source("npy", path=tmp_path / "x.npy")) == {}
-    assert missing_codes(open_source("csv", path=tmp_path / "x.csv")) == {}
+    assert strange_values(open_source("npy", path=tmp_path / "x.npy")) == {}
+    assert strange_values(open_source("csv", path=tmp_path / "x.csv")) == {}
 
 
 @pytest.mark.parametrize("far", [[99999.0], [9e4, -7.3e4, 800.0], np.linspace(3e3, 4e3, 20)], ids=["one", "few", "1 %"])
@@ -113,12 +113,21 @@ def test_long_tails_and_codes_are_not_far(values):
     assert far_values(values) == ""
 
 
+def test_columns_with_far_values_are_named(tmp_path):
+    columns = {"rain": np.append(X, 1e9), "wind": np.append(X, 38.0), "code": np.append(with_codes(X, -999), 1.0)}
+    pd.DataFrame(columns).to_csv(tmp_path / "x.csv", index=False)
+    found = strange_values(open_source("csv", path=tmp_path / "x.csv"))
+    assert list(found) == ["rain", "code"]
+    assert found["rain"].startswith("holds 1000000000 in 1 of 2,001 rows, far from its other values, ")
+    assert found["code"].startswith("holds -999 in 20 of 2,001 rows, but ")
+
+
 @pytest.mark.parametrize(("n_columns", "n_found"), [(2, 0), (3, 3), (8, 8)])
 def test_nine_beside_answers_from_one_to_five_is_a_code_if_several_columns_have_it(tmp_path, n_columns, n_found):
     answers = {f"Q{i}": with_codes(RNG.integers(1, 6, N), 9) for i in range(n_columns)}
     others = {"visits": with_codes(RNG.integers(0, 6, N), 9), "children": with_codes(RNG.integers(1, 6, N), 7)}
     pd.DataFrame(answers | others).to_csv(tmp_path / "x.csv", index=False)
-    found = missing_codes(open_source("csv", path=tmp_path / "x.csv"))
+    found = strange_values(open_source("csv", path=tmp_path / "x.csv"))
     assert list(found) == list(answers)[:n_found]
     assert all(text == "holds 9 in 20 of 2,000 rows, but its other values are from 1 to 5" for text in found.values())
 
@@ -127,4 +136,4 @@ def test_no_copy_beside_one_two_and_their_mean_is_no_code(tmp_path):
     """Numbers of copies of genes, in which the mean of a column fills the gaps."""
     copies = {f"a{i}": with_codes(RNG.choice([0, 1, 2], N, p=[0.2, 0.4, 0.4]), 1.2) for i in range(8)}
     pd.DataFrame(copies).to_csv(tmp_path / "x.csv", index=False)
-    assert missing_codes(open_source("csv", path=tmp_path / "x.csv")) == {}
+    assert strange_values(open_source("csv", path=tmp_path / "x.csv")) == {}

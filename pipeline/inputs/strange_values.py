@@ -38,24 +38,25 @@ class Code(NamedTuple):
     others: tuple[float, float]
 
 
-def missing_codes(source: Source) -> dict[str, str]:
-    """What each feature of a table that seems to have a code holds, in the rows that `suspect_columns` reads.
+def strange_values(source: Source) -> dict[str, str]:
+    """What each feature of a table holds that seems to be a code or is far from its other values; others are left out.
 
-    Empty for inputs without column names. Raises InputError for damaged rows.
+    Rows are those that `suspect_columns` reads. Empty for inputs without column names. Raises InputError for damaged
+    rows.
     """
     names, windows = source.feature_names, sample_windows(source)
     if names is None or source.n_rows < MIN_ROWS or not windows:
         return {}
     rows = read_windows(source, windows)
-    where = f"{len(rows):,} {'rows' if len(rows) == source.n_rows else 'tested rows'}"
+    unit = "rows" if len(rows) == source.n_rows else "tested rows"
     near = [missing_code(column, FAR_IF_SHARED) for column in rows.T]
     n_same = Counter((code.numbers, code.others) for code in near if code is not None)
-    found = {
-        name: code if n_same[code.numbers, code.others] >= SHARED else missing_code(rows[:, column])
-        for column, (name, code) in enumerate(zip(names, near, strict=True))
-        if code is not None
-    }
-    return {name: _sentence(code, where) for name, code in found.items() if code is not None}
+    found = dict[str, str]()
+    for name, column, code in zip(names, rows.T, near, strict=True):
+        own = code if code is None or n_same[code.numbers, code.others] >= SHARED else missing_code(column)
+        if text := far_values(column, unit) if own is None else _sentence(own, f"{len(rows):,} {unit}"):
+            found[name] = text
+    return found
 
 
 def _sentence(code: Code, where: str) -> str:
@@ -99,7 +100,7 @@ def _is_usual(number: float) -> bool:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a run refuses numbers whose squares overflow
-def far_values(values: Array) -> str:
+def far_values(values: Array, unit: str = "rows") -> str:
     """What a column holds of which a few values are far from all others and set its spread; empty for other columns.
 
     Distances are from the median. The far ones are larger than the next by a greater factor than that one is larger
@@ -120,5 +121,5 @@ def far_values(values: Array) -> str:
     if values.std() <= SETS_SPREAD * others.std() or missing_code(values) is not None:
         return ""
     count, furthest = len(values) - len(others), values[away.argmax()]
-    held = f"{'numbers such as ' * (count > 1)}{furthest:.10g} in {count:,} of {len(values):,} rows"
+    held = f"{'numbers such as ' * (count > 1)}{furthest:.10g} in {count:,} of {len(values):,} {unit}"
     return f"holds {held}, far from its other values, {others.min():g} to {others.max():g}"
