@@ -67,7 +67,7 @@ def describe_plan(plan: "Plan") -> str:
             f"{'' if row['fits'] else ': does not fit'}"
         )
     if (limit := plan["worker_memory"]) is not None and (room := plan["worker_room"]) is not None:
-        lines.append(f"a worker of {gib(limit)} has room for {gib(room)} per task")
+        lines.append(f"a worker of {gib(limit)} has room for {gib(room)} for a task beside the process itself")
     lines.append(
         f"total on disk: at most {gib(plan['disk_bytes'])} during the run and {gib(plan['disk_bytes_at_end'])} at its "
         f"end, {gib(plan['array_bytes'])} of it arrays"
