@@ -210,12 +210,14 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
     sentence = f"C{places[0][0][1:]} {about.format(places[0][1])}"
     sentence += "".join(f", {where} about {points}" for where, points in places[1:])
     sentence += f", and {counted(len(narrow) - NAMED, 'more coordinate')}" if len(narrow) > NAMED else ""
+    if config["method"] == "pca":  # the picture leaves out such rows, and shows the others
+        sentence += "; principal components follow rows that are far from the others"
+        cure = Cure("Take the logarithm of features with long tails, or leave these rows out of the input")
+        yield Finding("participation", narrow[0][0], bound, sentence, cure)
+        return
     keeps = (metrics.number("trustworthiness") or 0.0) >= bounds.GOOD_TRUSTWORTHINESS
     keeps &= (metrics.number("kept_neighbors") or 0.0) >= bounds.MOST_KEPT
     is_in_picture = any(coordinate <= 2 for _, _, coordinate, _, _ in narrow)
-    if config["method"] == "pca":  # the picture leaves out such rows, and shows the others
-        is_in_picture = False
-        sentence += "; principal components follow rows that are far from the others"
     yield Finding(
         "participation", narrow[0][0], bound, sentence, cure, "grave" if is_in_picture or not keeps else "minor"
     )
