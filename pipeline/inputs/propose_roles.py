@@ -230,7 +230,7 @@ def _numeric(name: str, values: Array, look: Look | None, where: str) -> Column:
     if not distinct:
         problem = f"none of {where} has a value"
     elif distinct == 1 < len(values):
-        problem = f"the same value in all {where}"
+        problem = f"the same value in all {where}{' that have one' * bool(missing)}"
     return Column(name, False, distinct, missing, look is not None and look.is_id, is_code, problem)
 
 
@@ -289,11 +289,14 @@ def _constant(features: Mapping[Column, Array], where: str) -> dict[str, str]:
 
 
 def _without_wrong_ids(source: Source, columns: Sequence[Column]) -> list[Column]:
-    """The columns with `is_id` for whole numbers only: Parquet columns of floating-point numbers cannot be ids."""
+    """The columns with `is_id` except floating-point numbers: those of Parquet cannot be ids.
+
+    Whole numbers with leading zeros are text.
+    """
     ids = [column.name for column in columns if column.is_id]
     kinds = source.column_types(ids) if ids else {}
-    integer_columns = {name for name, kind in kinds.items() if pa.types.is_integer(kind)}
-    return [column._replace(is_id=column.name in integer_columns) for column in columns]
+    right = {name for name, kind in kinds.items() if not pa.types.is_floating(kind)}
+    return [column._replace(is_id=column.name in right) for column in columns]
 
 
 def _text_columns(source: Source, names: Sequence[str], windows: Sequence[tuple[int, int]]) -> list[Column]:

@@ -40,6 +40,10 @@ class TestTables:
         del data["customer"]
         assert config_of(tmp_path, write_table(tmp_path / f"2.{suffix}", data), "2.yaml").input.id is None
 
+    def test_whole_numbers_with_leading_zeros_are_the_id(self, tmp_path, suffix):
+        data = frame(record=[f"{number:05d}" for number in RNG.permutation(N)])
+        assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.id == "record"
+
     @FORMATS
     def test_unique_whole_numbers_are_the_id_and_times_are_left_out(self, tmp_path, suffix):
         data = frame(record=RNG.permutation(N), when=1.7e9 + RNG.integers(0, 10**7, N))
