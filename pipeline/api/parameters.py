@@ -159,7 +159,9 @@ def unknown_parameter(owner: str, name: str, value: object, own: Sequence[str] |
         keys = f"{{{name!r}: {value!r}}}"
         choices = " or ".join(f"{s}={keys}" if own is not None else f"config={{{s!r}: {keys}}}" for s in sections)
         return f"{message}; it is a key of a section of the config: {choices}"
-    parameters = [*(own or ()), *PARAMETERS]
+    parameters = [*(own or ()), *PARAMETERS, *["config"] * (own is None)]
+    if own is None and name in Config.model_fields and name != "input":
+        return f"{message}; it is a section of the config: config={{{name!r}: {value!r}}}"
     similar = get_close_matches(name[:100], parameters, n=1)
     sections = [name for name in Config.model_fields if name not in (*parameters, "input")] if own is not None else []
     listed = f"{', '.join(parameters)}{'; sections of a config: ' * bool(sections)}{', '.join(sections)}"

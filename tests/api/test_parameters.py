@@ -76,6 +76,8 @@ def test_error_of_embed_names_the_section_of_a_key(roll, parameters, message):
     [
         ({"seed": 3}, r"config=\{'neighbors': \{'seed': 3\}\} or config=\{'quality'"),
         ({"n_neighbor": 4}, "did you mean n_neighbors?"),
+        ({"confg": {}}, "did you mean config?"),
+        ({"graph": {}}, r"'graph'; it is a section of the config: config=\{'graph': \{\}\}"),
     ],
 )
 def test_error_of_estimator_names_the_section_of_a_key(parameters, message):
