@@ -66,7 +66,7 @@ def _are_numbers(values: Array) -> bool:
         return False
     try:
         values.astype(np.float64)
-    except ValueError:
+    except (ValueError, OverflowError):
         return False
     except TypeError:  # scikit-learn's protocol requires Python's own TypeError for containers
         return any(isinstance(value, dict | list | set) for value in values.tolist())

@@ -40,25 +40,29 @@ def is_chunked(X: object) -> bool:
 
 
 def as_array(X: Any) -> Any:
-    """A NumPy array of X; Dask and Zarr arrays are returned unchanged.
+    """A NumPy array of X; Dask and Zarr arrays stay such arrays.
 
     NaN replaces masked entries. The columns of a pandas table may have different or nullable types; NaN replaces
     missing entries of the latter.
     """
+    if is_dask(X) and isinstance(X._meta, np.ma.MaskedArray):
+        return X.map_blocks(as_array, dtype=np.result_type(X.dtype, np.float16), meta=np.empty((0,) * X.ndim))
     if is_chunked(X):
         return X
     if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf":
         dtype = np.result_type(X.dtype, np.float16)  # float32 stays
         return np.ma.filled(X.astype(dtype), np.nan) if X.mask.any() else X.data
     array = np.asarray(X)
-    if array.dtype == object and array.ndim == 2 and type(X).__module__.startswith("pandas"):
-        with contextlib.suppress(TypeError, ValueError):  # some column holds no numbers, see refuse_other_types
-            return X.to_numpy(np.float64, na_value=np.nan)
+    if array.dtype == object and array.ndim == 2:
+        with contextlib.suppress(TypeError, ValueError, OverflowError):  # an entry is no number in float64
+            is_pandas = type(X).__module__.startswith("pandas")
+            return X.to_numpy(np.float64, na_value=np.nan) if is_pandas else array.astype(np.float64)
     return array
 
 
-def as_vector(values: object) -> npt.NDArray[np.generic]:
+def as_vector(values: Any) -> npt.NDArray[np.generic]:
     """A NumPy array of labels or colours; None replaces masked entries, and integers of pandas stay integers."""
+    values = values.compute() if is_dask(values) else values
     if isinstance(values, np.ma.MaskedArray) and values.mask.any():
         entries = values.data.tolist()
         return np.asarray(np.where(np.ma.getmaskarray(values), np.array(None), np.array(entries, object)))
@@ -82,7 +86,7 @@ def checked_rows(estimator: Any, X: Any, reset: bool) -> Any:
     if is_chunked(X):
         if X.ndim != 2:
             raise ValueError(f"expected a 2-D array of (rows, features), found shape {X.shape}")
-        return validate_data(estimator, X, reset=reset, skip_check_array=True)
+        return validate_data(estimator, as_array(X), reset=reset, skip_check_array=True)
     with python_errors():
         refuse_other_types(X)
     X = as_array(X) if isinstance(X, np.ma.MaskedArray) else X  # scikit-learn would read the values behind the mask
@@ -124,7 +128,7 @@ def as_matrix(X: object, name: str = "input") -> Any:
     refuse_other_types(X, name)
     array = as_array(X)
     if array.ndim != 2 or 0 in array.shape:
-        cure = "reshape it: X.reshape(len(X), -1), or X.reshape(1, -1) for a single row"
+        cure = "reshape it: numpy.reshape(X, (len(X), -1)), or numpy.reshape(X, (1, -1)) for a single row"
         cure = "check how X was made" if 0 in array.shape else cure if array.ndim else "pass a table of numbers"
         columns = "features" if name == "input" else name
         raise InputError(f"{name}: expected an array of shape (rows, {columns}), found shape {array.shape}; {cure}")
@@ -134,7 +138,9 @@ def as_matrix(X: object, name: str = "input") -> Any:
             f"compute_chunk_sizes() first"
         )
     if array.dtype.kind not in "biuf":
-        raise InputError(f"{name}: expected real numbers, found dtype {array.dtype}; convert it, X.astype('float64')")
+        raise InputError(
+            f"{name}: expected real numbers, found dtype {array.dtype}; convert it, numpy.asarray(X, float)"
+        )
     return array
 
 

@@ -274,8 +274,8 @@ def finished_run(
 
 
 def _name_of(values: object) -> str | None:
-    """The name of a Series or an index of pandas; None if it has none that is text."""
-    name = getattr(values, "name", None)
+    """The name of a Series or an index of pandas; None if it has none that is text. Those of Dask are keys."""
+    name = None if is_chunked(values) else getattr(values, "name", None)
     return name if isinstance(name, str) else None
 
 

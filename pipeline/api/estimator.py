@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..core.arrays import Float64
+from ..core.arrays import Float64, Floats
 from ..core.errors import counted
 from ..storage import array_specs
 from .array_input import as_matrix, checked_rows, index_of, is_chunked, is_dask, row_blocks
@@ -249,12 +249,19 @@ class LocallyLinearEmbedding(
         X = checked_rows(self, X, reset=False)
         training = self._points()
         if is_dask(X):
-            m = training.embedding.shape[1]
-            rows = X.rechunk({1: -1})
-            return rows.map_blocks(training.place, dtype=np.float64, chunks=(rows.chunks[0], (m,)))
+            rows, m = X.rechunk({1: -1}), training.embedding.shape[1]
+
+            def place(block: Floats, block_info: Any) -> Float64:
+                return training.place(block, block_info[0]["array-location"][0][0])
+
+            return rows.map_blocks(place, dtype=np.float64, chunks=(rows.chunks[0], (m,)), meta=np.empty((0, 0)))
         if not is_chunked(X):
             return training.place(X)
-        return np.concatenate([training.place(block) for block in row_blocks(X)])
+        placed, first = [], 0
+        for block in row_blocks(X):
+            placed.append(training.place(block, first))
+            first += len(block)
+        return np.concatenate(placed)
 
     def inverse_transform(self, Y: object) -> Float64:
         """Rows in the space of X for coordinates of the embedding.
@@ -343,7 +350,10 @@ class LocallyLinearEmbedding(
             warn(f"n_neighbors is {k}, but there are {n} rows; {n - 1} is used")
             k = n - 1
         values = {name: getattr(self, name) for name in (*CONFIG_KEYS, *WITHOUT_EFFECT)}
-        return sections_of({**values, "n_neighbors": k, "method": self.method}, self.config, n)
+        sections = sections_of({**values, "n_neighbors": k, "method": self.method}, self.config, n)
+        if self.store is None and "store" in sections.get("output", {}):
+            raise ValueError("config: output.store is the parameter store; give it there only")
+        return sections
 
     @property
     def _n_features_out(self) -> int:

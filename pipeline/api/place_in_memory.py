@@ -45,15 +45,16 @@ class Training:
     n_cells: int = 0
 
     @python_errors()
-    def place(self, rows: npt.NDArray[np.generic]) -> Float64:
+    def place(self, rows: npt.NDArray[np.generic], first: int = 0) -> Float64:
         """The coordinates (b, m) of rows (b, d) in input units; NaN if the nearest point has none.
 
+        ``first``: the number of the first row, for messages.
         Raises ValueError for NaN, infinity, distances that overflow, and zero rows with neighbors.metric: cosine.
         """
         numbers = np.asarray(rows, np.float64)
-        _require(np.isfinite(numbers), "hold NaN or infinity", self.names)
+        _require(np.isfinite(numbers), "hold NaN or infinity", self.names, first=first)
         queries, zero = self.prepare(numbers)
-        _require(~zero, "are zero after preprocessing and have no direction for neighbors.metric: cosine")
+        _require(~zero, "are zero after preprocessing and have no direction for neighbors.metric: cosine", first=first)
         if self.method == "pca":
             return project_like(queries, self.points, self.embedding)
         numbers = np.asarray(queries, np.float64)
@@ -96,15 +97,17 @@ class Training:
         ).coordinates
 
 
-def _require(is_good: Bools, problem: str, names: Sequence[str] | None = None, about: str = "input") -> None:
+def _require(
+    is_good: Bools, problem: str, names: Sequence[str] | None = None, about: str = "input", first: int = 0
+) -> None:
     """Raises InputError with the first row that is not good; is_good: of rows (b,) or of their numbers (b, d)."""
     bad = np.flatnonzero(~is_good.reshape(len(is_good), -1).all(axis=1))
     if bad.size:
         column = int(np.argmin(is_good[bad[0]]))
         place = f", column {column if names is None else repr(names[column])}" if is_good.ndim == 2 else ""
         raise InputError(
-            f"{about}: {bad.size} of {len(is_good)} rows {problem} (first: row {bad[0]}{place}, counted from 0); "
-            f"correct or remove them"
+            f"{about}: {bad.size} of {len(is_good)} rows{f' from row {first} on' * bool(first)} {problem} (first: row "
+            f"{first + bad[0]}{place}, counted from 0); correct or remove them"
         )
 
 

@@ -15,7 +15,7 @@ from ..report.column import MAX_CLASSES, Column
 from ..stages.report_columns import label_column
 from ..storage import array_specs
 from ..storage.store import Store
-from .array_input import as_matrix, as_vector
+from .array_input import as_matrix, as_vector, is_chunked
 from .open_run import OpenedRun, open_run
 from .python_errors import python_errors, short_traceback
 
@@ -92,7 +92,7 @@ def _coordinates(run: Any) -> tuple[Float64, Int32]:
     if isinstance(run, OpenedRun):
         return run["embedding"].compute(), run["component"].compute()
     if hasattr(run, "embedding_"):
-        return run.embedding_, run.component_
+        return run.embedding_, getattr(run, "component_", np.zeros(len(run.embedding_), np.int32))
     if hasattr(run, "fit"):
         check_is_fitted(run)
     with python_errors():
@@ -148,7 +148,7 @@ def colors_of(values: object, n_rows: int) -> Column:
     """
     import pandas as pd
 
-    label = str(getattr(values, "name", None) or "color")
+    label = str((not is_chunked(values) and getattr(values, "name", None)) or "color")
     if str(getattr(values, "dtype", "")).startswith("datetime64"):
         seconds = pd.Series(values).to_numpy("datetime64[s]")  # in UTC
         years = 1970 + seconds.astype(np.float64) / SECONDS_PER_YEAR

@@ -2,6 +2,7 @@
 
 import re
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -63,9 +64,18 @@ def test_at_most_five_columns_are_named():
     assert "t5" not in message
 
 
-def test_numbers_as_objects_are_no_text():
-    rows = table().astype(object)
-    assert LocallyLinearEmbedding(config=QUICK).fit(rows).embedding_.shape == (400, 2)
+@BOTH
+@pytest.mark.parametrize("rows", [table().astype(object), X.astype(object)], ids=["pandas", "array"])
+def test_numbers_as_objects_are_no_text(call, rows):
+    embedding = call(rows)
+    np.testing.assert_array_equal(getattr(embedding, "embedding_", embedding), embed(X))
+
+
+@BOTH
+def test_whole_numbers_beyond_float64_are_refused(call):
+    rows = X.astype(object)
+    rows[3, 1] = 10**400
+    assert "found none in 1 of 3 columns: 1 (object)" in message_of(call, rows)
 
 
 @BOTH
@@ -76,6 +86,16 @@ def test_masked_entries_are_missing_values(call):
     model = LocallyLinearEmbedding(config=QUICK).fit(np.ma.array(X, mask=False))
     with pytest.raises(ValueError, match="rows hold NaN"):
         model.transform(rows)
+    blocks = da.ma.masked_greater(da.from_array(X, chunks=(100, 3)), 0.99)
+    assert f"{rows.mask.any(axis=1).sum()} rows with NaN or infinity" in message_of(call, blocks)
+
+
+def test_rows_of_blocks_are_counted_from_the_first_row():
+    model = LocallyLinearEmbedding(method="pca", config=QUICK).fit(X)
+    rows = X.copy()
+    rows[250, 1] = np.nan
+    with pytest.raises(ValueError, match=r"1 of 100 rows from row 200 on hold NaN.*\(first: row 250, column 1,"):
+        model.transform(da.from_array(rows, chunks=(100, 3))).compute()
 
 
 @BOTH

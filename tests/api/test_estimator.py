@@ -437,6 +437,7 @@ class TestInScikitLearn:
         ({"config": 3}, "config: expected sections of keys and values, found 3"),
         ({"config": {"input": {}}}, "config: the section input is not allowed beside X"),
         ({"config": {"wheights": {}}}, "wheights: unknown key"),
+        ({"config": {"output": {"store": "x"}}}, "output.store is the parameter store; give it there only"),
         ({"store": 3}, "^config:\n  - output.store: should be text[^\n]*$"),
         ({"store": ""}, "output.store: should not be empty"),
     ],

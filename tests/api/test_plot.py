@@ -2,7 +2,9 @@
 
 import base64
 import re
+from types import SimpleNamespace
 
+import dask.array as da
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
@@ -166,6 +168,18 @@ def test_masked_colours_are_unknown():
     np.testing.assert_array_equal(source.values, [1.5, np.nan, 2.0])
     assert colors_of(np.ma.array([7, 3, 7], mask=[False, False, True]), 3).names == ["3", "7"]
     assert colors_of(np.ma.array([7, 3, 7]), 3).names == ["3", "7"]
+
+
+def test_labels_of_dask_have_no_name():
+    blocks = da.ma.masked_greater(da.from_array(np.array([1.5, 9.0, 2.0]), chunks=2), 5.0)
+    source = colors_of(blocks, 3)
+    assert source.label == "color"
+    np.testing.assert_array_equal(source.values, [1.5, np.nan, 2.0])
+
+
+def test_model_of_scikit_learn_is_drawn():
+    model = SimpleNamespace(embedding_=swiss_roll(40, np.random.default_rng(2))[:, :2])
+    assert plot(model).get_xlabel() == "coordinate 1"
 
 
 def test_many_integers_are_a_scale():
