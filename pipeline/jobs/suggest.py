@@ -41,7 +41,7 @@ TIGHT_GROUPS = 0.7
 OF_PIECES = {
     "separate": ", which a run embeds one by one, but pca together",
     "largest": ", and a run embeds the largest, but pca all of them",
-    "connect": ", which a run joins",
+    "connect": ", which the trials join as a run does",
     "error": ", and graph.components: error refuses a graph in pieces",
 }
 
@@ -182,10 +182,11 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
     if search.sample.left_out:
         reasons.append(search.sample.left_out)
     if search.n_pieces > 1:
-        reasons.append(
-            f"the sample falls into {search.n_pieces} pieces{OF_PIECES[search.config.graph.components]}: the trials "
-            f"use the {len(search.trials.points):,} points of the largest and are measured within it"
-        )
+        components = search.config.graph.components
+        falls = f"the sample falls into {search.n_pieces} pieces{OF_PIECES[components]}"
+        if components != "connect":
+            falls += f": the trials use the {len(search.trials.points):,} points of the largest and are measured in it"
+        reasons.append(falls)
     if search.chosen is None:
         return [*reasons, "no trial could embed the sample; see the table"]
     trials = search.trials.done()

@@ -129,7 +129,8 @@ class Search:
     """The trials for a config, and what follows from them.
 
     A run embeds each piece of the neighbour graph on its own, so trials use the largest piece of the sample. Those of
-    pca use all of it, as a run does. All are measured within the largest piece, so that they are comparable.
+    pca use all of it, as a run does. All are measured within the largest piece, so that they are comparable. If a run
+    joins the pieces, the trials do so too, and use all points.
     """
 
     def __init__(self, config: Config, sample: NeighborSample, likely: Dimension, n_others: int, watch: Watch) -> None:
@@ -141,6 +142,8 @@ class Search:
         points = searched[:n_tried]
         self.n_sampled = len(points)
         self.n_pieces, inside, fewest = pieces(searched, n_tried, own, sample.n_distinct)
+        if config.graph.components == "connect":
+            inside, fewest = np.arange(len(points)), 1
         most_tried = min(max(*NEIGHBORS, own), len(inside) - 1)
         self.trials = Trials(points, inside, sample.labels, config, most_tried, sample.n_distinct, watch)
         self.max_neighbors = min(n_others, len(inside) // 4)

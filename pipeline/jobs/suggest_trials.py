@@ -17,7 +17,7 @@ from ..kernels.quality.intervals import mean_interval, pair_interval
 from ..kernels.quality.locality import hit_of_random_neighbors, shares_within_radius
 from ..kernels.quality.sample_quality import SampleQuality, Scores
 from ..kernels.quality.trustworthiness import participation
-from ..kernels.trial_embedding import few_dimensions, largest_component, largest_trial
+from ..kernels.trial_embedding import few_dimensions, joined_lists, largest_component, largest_trial
 from ..report.bounds import CROWDED, LOW_TRUSTWORTHINESS, min_hit
 
 MEASURED_POINTS = 500
@@ -155,7 +155,7 @@ class Trials:
         )
 
     def embedding(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Float64:
-        """Coordinates (i, m) of the points inside; NaN outside of the largest component, which pca does not need.
+        """Coordinates (i, m) of the points inside; NaN outside of the largest component, except with `connect` or pca.
 
         Raises LleError and LinAlgError.
         """
@@ -211,10 +211,15 @@ class Trials:
         return choose_by_trial(local, None, trustworthiness, len(self.points), is_whole)
 
     def _graph(self, n_neighbors: int, reverse: int | None) -> tuple[Int64, Int64]:
-        """The largest component of the sample's graph: its points, and their lists after the repair of a run."""
+        """The largest component of the sample's graph: its points, and their lists after the repair of a run.
+
+        All points if a run joins the components.
+        """
         key = n_neighbors, reverse
         if key not in self._graphs:
             nearest = NeighborLists(self.lists.ids[:, :n_neighbors], self.lists.distances[:, :n_neighbors])
+            if self._config.graph.components == "connect":
+                nearest = joined_lists(self.points, nearest)
             inside, lists = largest_component(nearest)
             self._graphs[key] = inside, repaired_lists(lists, len(inside), reverse)
         return self._graphs[key]

@@ -515,14 +515,20 @@ def test_cosine_gives_the_trials_of_unit_rows(tmp_path, make_config):
     assert best == pytest.approx(expected_best, abs=0.05)
 
 
+def test_trials_join_the_pieces_if_a_run_does(tmp_path, make_config, few_trials):
+    rolls = np.concatenate([SLANTED, SLANTED + [0.0, 0.0, 60.0]])
+    found = suggest(make_config(tmp_path, rolls, graph={"components": "connect"}), len(rolls))
+    assert found["pieces"] == 2
+    assert {line["in_largest"] for line in found["candidates"]} == {1.0}
+    assert any(reason.endswith("2 pieces, which the trials join as a run does") for reason in found["reasons"])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("components", ["separate", "connect"])
-def test_pieces_are_measured_within_the_largest_one(tmp_path, make_config, components):
+def test_pieces_are_measured_within_the_largest_one(tmp_path, make_config):
     """Three rolls get the scores of one, so pca, which embeds all rows, is not better than lle."""
     rng = np.random.default_rng(11)
     rolls = np.concatenate([swiss_roll(n, rng) + 100.0 * place for place, n in enumerate((420, 300, 300))])
-    found = suggest(make_config(tmp_path, rolls, graph={"components": components}), len(rolls))
-    alone = suggest(make_config(tmp_path, rolls[:420], graph={"components": components}), 420)
+    found, alone = (suggest(make_config(tmp_path, rows), len(rows)) for rows in (rolls, rolls[:420]))
     assert found["pieces"] == 3
     assert found["suggested"]["method"] != "pca"
     assert found["suggested"]["eigensolver.n_components"] == 2
