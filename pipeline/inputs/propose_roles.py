@@ -127,14 +127,14 @@ class Roles(NamedTuple):
 def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     """The roles of the columns of a table that was opened without label and id; `text` names those that hold text.
 
-    id: a column with a different whole number or text in each row. label: text with few categories, or whole numbers
-    with few values if its name is typical for a label, or if by `_label` no other column can be one. Beside numbers x
-    and z, a number y is a coordinate.
+    id: a column with a different whole number or text in each row, rather text. label: text with few categories, or
+    whole numbers with few values if its name is typical for a label, or if by `_label` no other column can be one.
+    Beside numbers x and z, a number y is a coordinate.
     Columns with many missing values, with one or two values, and codes, ids and times are left out. Raises InputError.
     """
     columns, numbers, where = _read_columns(source, text)
     ids = [column for column in columns if column.is_id]
-    chosen_id = min(ids, key=lambda column: not is_named(column.name, ID_NAME), default=None)
+    chosen_id = min(ids, key=lambda column: (not is_named(column.name, ID_NAME), not column.is_text), default=None)
     labels = [column for column in columns if column.can_be_label and column is not chosen_id]
     measured = [column for column in columns if not column.is_text and not column.problem]
     axes = {column.name.lower() for column in columns if not column.is_text} >= {"x", "y", "z"}
