@@ -33,7 +33,7 @@ covariance turns the long sheet into a square."""
 HALF_OF_ROWS = 0.5
 """If no piece holds this share of the rows, the verdict is about the pieces, not about the largest one."""
 GROUP_SHARE = 0.1
-"""A first coordinate concentrated on a smaller share separates a group; on smooth shapes it has a third or more."""
+"""A coordinate of the picture that is concentrated on a smaller share, and 0 elsewhere, separates a group."""
 REDUNDANT = 0.95
 """R^2 of a coordinate predicted from the earlier ones by local linear fits, above which it repeats them."""
 CROWDED = 0.25

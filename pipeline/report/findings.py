@@ -192,7 +192,7 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
         for coordinate, (value, group) in enumerate(zip(row, groups, strict=True), start=1)
     )
     clumps = [one for one in shares if one[0] < CLUMP_SHARE]
-    groups = [one for one in shares if one[0] < bounds.GROUP_SHARE and one[2] == 1 and one[4]]
+    groups = [one for one in shares if one[0] < bounds.GROUP_SHARE and one[2] <= 2 and one[4]]
     if not (narrow := clumps or groups):
         return
     bound = bounds.GROUP_SHARE  # of one component, so joining components does not link the group to the others

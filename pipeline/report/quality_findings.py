@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..core.errors import Setting, counted
+from ..core.errors import counted
 from . import bounds, cures
 from .bounds import Cure, Finding, Level
 from .cures import NO_CURE, Config
@@ -122,21 +122,24 @@ def of_distances(metrics: Metrics, config: Config) -> Iterator[Finding]:
 
 
 def of_dimensions(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    """Remarks: nothing is reduced, or the coordinates leave out dimensions although neighbours are not lost."""
+    """Remarks: nothing is reduced, or the coordinates leave out dimensions although neighbours are not lost, or they
+    may be better."""
     m, (dimension, about) = config["eigensolver"]["n_components"], cures.dimensions(metrics, config)
     if m == metrics.n_features and config["preprocess"]["pca"] is None:
         change = "turned" if config["method"] == "pca" else "deformed"
         sentence = f"{counted(m, 'coordinate')} of {counted(m, 'feature')} reduce{'s' * (m == 1)} nothing"
         yield Finding("n_features", m, m - 1, f"{sentence}: the data are only {change}", level="note")
-    is_low = (metrics.number("trustworthiness") or 0.0) < bounds.LOW_TRUSTWORTHINESS
-    if is_low or has_lost_the_nearest(metrics) or min(dimension, metrics.n_features or 0) <= m:
+    trust = metrics.number("trustworthiness") or 0.0
+    if trust < bounds.LOW_TRUSTWORTHINESS or has_lost_the_nearest(metrics):
         return
-    sentence = f"The data have {about} dimensions around each point, more than {counted(m, 'coordinate')}"
-    cure = NO_CURE
-    most = min(cures.most_coordinates(config), cures.most_by_neighbors(metrics, config), (metrics.n_features or 0) - 1)
-    if most > m:
-        cure = Cure("A larger {} shows more of them", (Setting("eigensolver", "n_components"),))
-    yield Finding("intrinsic_dimension", metrics.number("intrinsic_dimension"), m, sentence, cure, level="note")
+    # Noise counts as dimensions, so it is not certain that more coordinates show more.
+    cure = cures.suggest(metrics, config) if trust < bounds.GOOD_TRUSTWORTHINESS else NO_CURE
+    if min(dimension, metrics.n_features or 0) > m:
+        sentence = f"The data have {about} dimensions around each point, more than {counted(m, 'coordinate')}"
+        yield Finding("intrinsic_dimension", metrics.number("intrinsic_dimension"), m, sentence, cure, level="note")
+    elif cure:
+        sentence = "Other settings may keep more neighbours"
+        yield Finding("trustworthiness", trust, bounds.GOOD_TRUSTWORTHINESS, sentence, cure, level="note")
 
 
 def kept_words(metrics: Metrics, between: str = "") -> str:
