@@ -41,7 +41,7 @@ class TestTables:
         assert config_of(tmp_path, write_table(tmp_path / f"2.{suffix}", data), "2.yaml").input.id is None
 
     def test_whole_numbers_with_leading_zeros_are_the_id(self, tmp_path, suffix):
-        data = frame(record=[f"{number:05d}" for number in RNG.permutation(N)])
+        data = frame(record=[f"{number:05d}" for number in RNG.permutation(N)], rank=np.arange(N))
         assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.id == "record"
 
     @FORMATS

@@ -516,7 +516,7 @@ def test_cosine_gives_the_trials_of_unit_rows(tmp_path, make_config):
 
 
 def test_trials_join_the_pieces_if_a_run_does(tmp_path, make_config, few_trials):
-    rolls = np.concatenate([SLANTED, SLANTED + [0.0, 0.0, 60.0]])
+    rolls = np.concatenate([SLANTED, SLANTED + 60.0])
     found = suggest(make_config(tmp_path, rolls, graph={"components": "connect"}), len(rolls))
     assert found["pieces"] == 2
     assert {line["in_largest"] for line in found["candidates"]} == {1.0}

@@ -106,6 +106,12 @@ def test_run_within_all_bounds_has_none() -> None:
             {"neighbors.n_neighbors": 24},
         ),
         (
+            {"participation": [[300.0, 40.0]], "separated": [[0, 40]], "n_components_weak": 1},
+            "participation",
+            "Coordinate 2 mainly separates about 40 of 490 points from the others",
+            {"neighbors.n_neighbors": 24},
+        ),
+        (
             {"pca_gain": {"value": 0.04, "low": 0.03, "high": 0.05, "sample": 490}},
             "pca_gain",
             "(trustworthiness 0.04 higher)",
