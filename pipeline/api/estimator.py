@@ -10,10 +10,10 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..core.arrays import Float64, Floats
+from ..core.arrays import Float64
 from ..core.errors import counted
 from ..storage import array_specs
-from .array_input import as_matrix, checked_rows, index_of, is_chunked, is_dask, row_blocks
+from .array_input import as_matrix, checked_rows, index_of
 from .parameters import CONFIG_KEYS, WITHOUT_EFFECT, as_argument, least_rows, n_rows_of, refuse_unknown, sections_of
 from .python_errors import python_errors, short_traceback, warn
 
@@ -247,21 +247,7 @@ class LocallyLinearEmbedding(
         """
         check_is_fitted(self)
         X = checked_rows(self, X, reset=False)
-        training = self._points()
-        if is_dask(X):
-            rows, m = X.rechunk({1: -1}), training.embedding.shape[1]
-
-            def place(block: Floats, block_info: Any) -> Float64:
-                return training.place(block, block_info[0]["array-location"][0][0])
-
-            return rows.map_blocks(place, dtype=np.float64, chunks=(rows.chunks[0], (m,)), meta=np.empty((0, 0)))
-        if not is_chunked(X):
-            return training.place(X)
-        placed, first = [], 0
-        for block in row_blocks(X):
-            placed.append(training.place(block, first))
-            first += len(block)
-        return np.concatenate(placed)
+        return self._points().place_array(X)
 
     def inverse_transform(self, Y: object) -> Float64:
         """Rows in the space of X for coordinates of the embedding.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from ..core.arrays import Bools, Float64, Floats, Int32
 from ..core.errors import InputError, StoreError
 from ..engine import checkpoint
 from ..engine.plan_sizes import neighbor_method
+from ..engine.step import Json
 from ..kernels.neighbors.knn import NO_POINT, empty_lists, exact_neighbors
 from ..kernels.out_of_sample import Cells, Neighborhood, place, project_like, some_of
 from ..linalg.preprocess import Preparation, summable
@@ -18,6 +19,7 @@ from ..linalg.reg_step import reg_of_run
 from ..search.among_stored import PLACED_COMPONENT, calibration_rows
 from ..storage import array_specs
 from ..storage.store import Store, fitted_store
+from .array_input import is_chunked, is_dask, row_blocks
 from .python_errors import python_errors
 
 if TYPE_CHECKING:
@@ -59,6 +61,23 @@ class Training:
             return project_like(queries, self.points, self.embedding)
         numbers = np.asarray(queries, np.float64)
         return self._from_neighbors(numbers, self.points, self.embedding, self.component, "input", self.cells)
+
+    def place_array(self, X: Any) -> Any:
+        """`place` for a NumPy or Zarr array (b, d), or lazily for a Dask array."""
+        if not is_chunked(X):
+            return self.place(X)
+        if is_dask(X):
+            rows, m = X.rechunk({1: -1}), self.embedding.shape[1]
+
+            def place_block(block: Floats, block_info: dict[int, Json]) -> Float64:
+                return self.place(block, block_info[0]["array-location"][0][0])
+
+            return rows.map_blocks(place_block, dtype=np.float64, chunks=(rows.chunks[0], (m,)), meta=np.empty((0, 0)))
+        placed, first = list[Float64](), 0
+        for block in row_blocks(X):
+            placed.append(self.place(block, first))
+            first += len(block)
+        return np.concatenate(placed)
 
     def place_back(self, coordinates: Float64) -> Float64:
         """The rows (b, d) in input units for coordinates (b, m): `place` with the roles of the two spaces exchanged.

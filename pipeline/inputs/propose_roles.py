@@ -18,7 +18,7 @@ from ..storage.bundles import Array
 from .base import Source
 from .column_names import MISSING_WORDS
 from .propose_scale import family_of, propose_scale
-from .strange_values import far_values, strange_values
+from .strange_values import further_far_values
 from .suspect_columns import (
     CODE_NAME,
     EXACT,
@@ -105,7 +105,7 @@ class Roles(NamedTuple):
     each feature that has such rows, `incomplete` the number of all such rows, `complete` the share of the others,
     `different` the number of different complete rows (None if many), and `where` the rows looked at. `fillable`
     counts the columns that are left out for gaps, but have a value in at least half of the rows, and `far` has what
-    `far_values` says of features, except those that `strange_values` names.
+    `further_far_values` says of features.
     """
 
     features: tuple[str, ...]
@@ -177,18 +177,8 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
         where,
         propose_scale(chosen, [column.name for column in features]),
         sum(2 * column.missing <= len(numbers) for column in gappy),
-        _far(source, features, chosen),
+        further_far_values(source, [column.name for column in features], chosen),
     )
-
-
-def _far(source: Source, features: Sequence[Column], rows: Array) -> dict[str, str]:
-    named = strange_values(source)
-    texts = {
-        column.name: far_values(values)
-        for column, values in zip(features, rows.T, strict=True)
-        if column.name not in named
-    }
-    return {name: text for name, text in texts.items() if text}
 
 
 def _read_columns(source: Source, text: Sequence[str]) -> tuple[list[Column], Array, str]:

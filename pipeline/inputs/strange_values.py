@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +58,13 @@ def strange_values(source: Source) -> dict[str, str]:
         if text := far_values(column, unit) if own is None else _sentence(own, f"{len(rows):,} {unit}"):
             found[name] = text
     return found
+
+
+def further_far_values(source: Source, names: Sequence[str], rows: Array) -> dict[str, str]:
+    """`far_values` of the columns of these rows (n, d) that `strange_values` does not name."""
+    named = strange_values(source)
+    texts = {name: far_values(values) for name, values in zip(names, rows.T, strict=True) if name not in named}
+    return {name: text for name, text in texts.items() if text}
 
 
 def _sentence(code: Code, where: str) -> str:

@@ -4,7 +4,6 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from ..config.load import check_config, json_schema, parse_input
@@ -80,9 +79,9 @@ def _check_rows(proposal: Proposal, source: Source, data: str) -> None:
         )
 
 
-def proposed_config(data: str) -> dict[str, Any]:
+def proposed_config(data: str) -> Json:
     """The settings that `init` would write for an input. Raises InputError."""
-    config: dict[str, Any] = parse(config_text(*_proposed(data), data, None))
+    config: Json = parse(config_text(*_proposed(data), data, None))
     return config
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from itertools import chain, count
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from ..core.errors import ConfigError, InputError
 from ..core.patterns import is_url, local_path
 from ..core.signals import interruptible
 from ..core.threads import limited_threads
+from ..engine.step import Json
 from ..kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood, two_nearest
 from ..report.bounds import LOW_TRUSTWORTHINESS
 from ..stages.ingest import first_layout, open_input
@@ -47,7 +47,7 @@ OF_PIECES = {
 
 
 @interruptible()
-def suggest(config: Config, sample: int | None, watch: Watch = lambda text: None) -> dict[str, Any]:
+def suggest(config: Config, sample: int | None, watch: Watch = lambda text: None) -> Json:
     """Estimates, trials and the choice as JSON-able data. Raises ConfigError, InputError and Interrupted.
 
     sample: number of rows; None for all of a small table, and SAMPLED_ROWS of a larger one.
@@ -91,7 +91,7 @@ def suggest(config: Config, sample: int | None, watch: Watch = lambda text: None
 
 def suggest_for_file(
     path: Path, overrides: tuple[str, ...], sample: int | None, out: Path | None, watch: Watch
-) -> dict[str, Any]:
+) -> Json:
     """As `suggest`, for the config of a file; the suggested values are written to the new file `out`, if it is given.
 
     In addition the file written, the store of the proposal, and the store that is `kept` beside it (None: the same).
