@@ -27,7 +27,7 @@ from ..kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood,
 from ..report.bounds import LOW_TRUSTWORTHINESS
 from ..stages.ingest import first_layout, open_input
 from .suggest_sample import NeighborSample, sample_neighbors
-from .suggest_search import GAP, MAX_TRIAL_POINTS, NEIGHBORS, TOLERANCE, WORTH_ANOTHER_METHOD, Search, Watch
+from .suggest_search import MAX_TRIAL_POINTS, NEIGHBORS, TOLERANCE, WORTH_ANOTHER_METHOD, Search, Watch
 from .suggest_trials import Trial
 
 SAMPLED_ROWS = 2000
@@ -81,7 +81,6 @@ def suggest(config: Config, sample: int | None, watch: Watch = lambda text: None
         "dimension": {
             "two_nearest": None if nearest is None else nearest._asdict(),
             "maximum_likelihood": {**likely._asdict(), "n_neighbors": own},
-            "gap": search.gap._asdict(),
         },
         "candidates": [trial.as_json(trial is search.chosen) for trial in search.trials.done()],
         "suggested": search.suggested(),
@@ -168,7 +167,7 @@ def _without_coinciding(sample: NeighborSample, config: Config) -> NeighborSampl
 def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[str]:
     """One sentence for each suggestion, and what limits it."""
     reasons = [f"n_components {search.n_components}: {search.why_components}"]
-    if nearest is not None and search.gap.ratio < GAP and abs(search.likely.value - nearest.value) > 0.5:
+    if nearest is not None and abs(search.likely.value - nearest.value) > 0.5:
         reasons.append(
             f"the dimension depends on the scale: it is {nearest.value:.2f} at the two nearest neighbours. A higher "
             "value there means noise or rounded numbers, a lower one means curvature or clusters at larger scales"

@@ -16,17 +16,12 @@ from ..inputs import Source
 from ..kernels.graph.connectivity import neighbor_graph, weak_components
 from ..kernels.neighbors.duplicates import row_hashes
 from ..kernels.neighbors.knn import NeighborLists, empty_lists, exact_neighbors, select_nearest
-from ..kernels.quality.intrinsic_dimension import SpectralGap, mean_spectrum, spectral_gap
 from ..linalg.preprocess import Preparation, fit_transform
 
 QUERY_ELEMENTS = 2**26
 """Bound on the points that search neighbours among all rows, times their features and neighbours: of wide rows these
 searches would take most of the time."""
 MIN_POINTS = 50
-
-SPECTRUM_NEIGHBORS, SPECTRUM_POINTS, SPECTRUM_SHARE = (12, 20, 30, 45, 60, 100), 150, 20
-"""Sizes of the neighbourhoods for local spectra, and the points that have one. A size is at most 1 / SPECTRUM_SHARE of
-the sample, because larger neighbourhoods are curved."""
 
 LEAST_PIECE = 8
 """Least points of a piece of the sample that trials can use, for each of its neighbours."""
@@ -131,14 +126,6 @@ def _ids(rows: Floats) -> Int64:
     Two different rows among ten million have the same id in one run of 200,000.
     """
     return (row_hashes(rows)[:, 0] >> np.uint64(1)).astype(np.int64)
-
-
-def largest_gap(points: Floats, max_dimension: int) -> SpectralGap:
-    """The gap in the spectra of neighbourhoods in the sample (s, d), up to `max_dimension` dimensions."""
-    scales = [k for k in SPECTRUM_NEIGHBORS if k <= len(points) // SPECTRUM_SHARE] or [SPECTRUM_NEIGHBORS[0]]
-    queries, every = points[:SPECTRUM_POINTS], np.arange(len(points))
-    near = exact_neighbors(queries, every[: len(queries)], points, every, scales[-1]).ids
-    return spectral_gap({k: mean_spectrum(points[near[:, :k]]) for k in scales}, max_dimension)
 
 
 def pieces(points: Float64, n_tried: int, k: int, n_distinct: float) -> tuple[int, Int64, int]:

@@ -1,6 +1,5 @@
 """The search of `lle suggest`: n_components from the sample, then trials of the config's method and of the others."""
 
-import contextlib
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +11,7 @@ from ..core.methods import METHODS
 from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice
 from ..kernels.quality.intervals import NORMAL_QUANTILE_975
 from ..kernels.quality.intrinsic_dimension import Dimension
-from .suggest_sample import NeighborSample, largest_gap, pieces
+from .suggest_sample import NeighborSample, pieces
 from .suggest_trials import Trial, Trials
 
 Watch = Callable[[str], None]
@@ -28,22 +27,12 @@ WORSE_TRIALS = 2
 FAR_START = 30
 """For lle, a second search begins with this number: the best reg for few neighbours can hide that more are better."""
 
-GAP = 2.5
-"""Least ratio of adjacent variances that counts as a gap; points that fill 2 to 10 dimensions have ratios up to 2.2."""
-
-FOLDED = 0.03
-"""With a gap, one more coordinate is suggested if the mean of trustworthiness and continuity then is at least 1 -
-SAME_QUALITY, and higher by more than this: by 0.06 to 0.14 on circles, spheres and cylinders, by up to 0.004 on open
-curves and sheets, flat or rolled. A roll of so few points that neighbours cross its turns gains 0.08, but ends at 0.98.
-"""
-
 MIN_COMPONENTS, MAX_COMPONENTS = 2, 10
-"""Bounds of n_components without a gap, or if the directions before it lose neighbours. One coordinate is suggested
-only if the dimension is one."""
+"""Bounds of n_components. One coordinate is suggested only for a curve: if it alone has 1 - SAME_QUALITY."""
 
 SAME_QUALITY = 0.01
-"""Then n_components is the smallest number whose mean of trustworthiness and continuity is at most this far
-below the best."""
+"""n_components is the smallest number whose mean of trustworthiness and continuity is at most this far below the best.
+"""
 
 TOLERANCE = 0.001
 """Differences of the score up to this do not decide between numbers of neighbours."""
@@ -150,7 +139,6 @@ class Search:
         self.min_neighbors = fewest if own <= self.max_neighbors else 1
         """With fewer neighbours the graph falls into more pieces than that of the config."""
         self.reg_reasons: dict[tuple[str, int], str] = {}
-        self.gap = largest_gap(sample.points, min(round(likely.value) + 1, points.shape[1] - 1))
         self.n_components, self.why_components = 0, ""
         self.own: Trial | None = None
         """The chosen trial of the config's method."""
@@ -159,69 +147,23 @@ class Search:
         self.chosen: Trial | None = None
 
     def _components(self) -> tuple[int, str]:
-        """n_components and the reason."""
+        """n_components and the reason. Closed curves and surfaces need one coordinate more than their dimension."""
         own, likely, d = self.config.neighbors.n_neighbors, self.likely, self.sample.points.shape[1]
+        dimension = max(round(likely.value), 1)
         # fewer than features, since as many reduce nothing, but two for two features
-        largest = min(own - 1, max(d - 1, min(d, MIN_COMPONENTS)), len(self.trials.points) - 2)
-        before = self.gap.dimension if self.gap.ratio >= GAP else 0
-        m = min(max(round(likely.value), before + 1), max(min(largest, MAX_COMPONENTS), before))
-        why, method, name = "", "lle", f"lle with {own} neighbours"
-        if before:
-            before, why, instead = self._components_of_gap(own, largest, m)
-            if not instead:
-                return before, why
-            why += "; "
-            method, name = instead, name if instead == "lle" else instead
-        dimension_text = (
-            f"the dimension is {likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
-        )
-        if round(likely.value) >= d:
-            dimension_text += f", and {counted(d, 'coordinate')} of {counted(d, 'feature')} reduce nothing"
-        if m == 1:
-            return m, f"{why}{dimension_text}"
+        largest = min(own - 1, max(d - 1, min(d, MIN_COMPONENTS)), len(self.trials.points) - 2, MAX_COMPONENTS)
+        m = min(dimension + 1, largest)
+        about = f"the dimension is {likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
+        if dimension >= d:
+            about += f", and {counted(d, 'coordinate')} of {counted(d, 'feature')} reduce nothing"
         try:
-            embedding = self.trials.embedding(method, own, m, self._local_reg(own, m).reg)
+            embedding = self.trials.embedding("lle", own, m, self._local_reg(own, m).reg)
             scores = self.trials.scores_by_components(embedding)
         except (LleError, np.linalg.LinAlgError):
-            return m, f"{why}{dimension_text} at the scale of {own} neighbours, rounded"
-        enough = int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1
-        chosen = max(min(m, MIN_COMPONENTS), before, enough)
-        return chosen, f"{why}{_measured_scores(scores, chosen, name)}; {dimension_text}"
-
-    def _components_of_gap(self, own: int, largest: int, most: int) -> tuple[int, str, str]:
-        """The number of directions before the gap, or one more if the data need it, as closed surfaces do; the reason;
-        and "", or the method whose measures with up to `most` coordinates decide, because these are not enough.
-
-        They are not enough if a run would warn of lost neighbours; or if pca keeps them as well as lle, so that there
-        is no curved surface to unroll, and better with more coordinates up to the intrinsic dimension.
-        """
-        dimension = self.gap.dimension
-        m, several = min(dimension, largest), "s" * (dimension > 1)
-        why = (
-            f"{dimension} direction{several} stand{'' if dimension > 1 else 's'} out in neighbourhoods of "
-            f"{self.gap.n_neighbors} sampled points: the variance of the next direction is {self.gap.ratio:.1f} times "
-            f"less"
-        )
-        if m < dimension:
-            return m, f"{why}. {own} neighbours allow at most {m} coordinates", ""
-        if m < min(largest, self.sample.points.shape[1] - 1):  # as many coordinates as features reduce nothing
-            with contextlib.suppress(LleError, np.linalg.LinAlgError):
-                embedding = self.trials.embedding("lle", own, m + 1, self._local_reg(own, m).reg)
-                *_, before, after = self.trials.scores_by_components(embedding)
-                if after > max(before + FOLDED, 1 - SAME_QUALITY):
-                    why += (
-                        f". But {counted(m, 'coordinate')} would fold the data, as a closed curve or surface: the "
-                        f"mean of trustworthiness and continuity of lle with {own} neighbours is {before:.3f}, "
-                        f"and {after:.3f} with {m + 1}"
-                    )
-                    return m + 1, why, ""
-                if lost := self.trials.lost(self.trials.quality.measure(embedding[:, :m])):
-                    return m, f"{why}, but {counted(m, 'coordinate')} would lose neighbours ({lost})", "lle"
-                most = max(m, min(round(self.likely.value), most))
-                of_pca = self.trials.scores_by_components(self.trials.embedding("pca", own, most, None))
-                if before - SAME_QUALITY <= of_pca[m - 1] < of_pca.max() - SAME_QUALITY:
-                    return m, f"{why}, but pca shows that more coordinates keep more neighbours", "pca"
-        return m, why, ""
+            return min(dimension, m), f"{about} at the scale of {own} neighbours, rounded"
+        least = 1 if scores[0] >= 1 - SAME_QUALITY else min(m, MIN_COMPONENTS)
+        chosen = max(least, int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1)
+        return chosen, f"{_measured_scores(scores, chosen, f'lle with {own} neighbours')}; {about}"
 
     def run(self) -> None:
         """Choose n_components, then try the config's method and the other methods, and choose a trial."""
@@ -246,7 +188,7 @@ class Search:
         chosen, k, d = self.chosen, self.config.neighbors.n_neighbors, self.sample.points.shape[1]
         most = min(max(MAX_COMPONENTS, round(self.likely.value)), d - 1, len(self.trials.points) - 2)
         has_pca = any(trial.method == "pca" for trial in self.trials.done())
-        if chosen is None or not has_pca or most <= self.n_components or not (chosen.method == "pca" or chosen.lost):
+        if chosen is None or not has_pca or most <= self.n_components or not (chosen.method == "pca" or chosen.warning):
             return
         scores = self.trials.scores_by_components(self.trials.embedding("pca", k, most, None))
         m = int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1

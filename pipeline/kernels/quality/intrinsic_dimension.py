@@ -5,25 +5,17 @@ manifold. Violations make the estimate depend on the scale: noise raises it at s
 ones, and boundaries lower it (a point near a boundary has neighbours on one side only), most in high dimensions.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaincinv  # scipy.stats takes a second to load
 
-from ...core.arrays import Float64, Floats
+from ...core.arrays import Float64
 from ...core.errors import InputError
-from ..neighbors.list_lengths import spectra
 from .intervals import NORMAL_QUANTILE_975
 
 USED_SHARE = 0.9
 """Share of the distance ratios that ``two_nearest`` uses; Facco et al. also omit the largest tenth."""
-
-NEGLIGIBLE_VARIANCE = 0.01
-"""A smaller share of the variance of a neighbourhood counts as this share, so tiny variances make no gap."""
-
-POINTS_PER_DIRECTION = 4
-"""Points of a neighbourhood for each direction that its spectrum shows."""
 
 
 class Dimension(NamedTuple):
@@ -89,47 +81,6 @@ def maximum_likelihood(distances: Float64) -> Dimension:
     unbiased = (terms - 1) / terms if terms > 1 else 1.0  # the mean of an inverse of a gamma variable
     high = unbiased / (mean - half) if half < mean else np.inf
     return Dimension(unbiased / mean, unbiased / (mean + half), float(high))
-
-
-class SpectralGap(NamedTuple):
-    dimension: int
-    """Number of directions before the gap; 0 if there is no neighbourhood."""
-    ratio: float
-    """Mean variance along the last direction before the gap over that along the next one."""
-    n_neighbors: int
-    """Size of the neighbourhoods with this gap."""
-
-
-def mean_spectrum(neighborhoods: Floats) -> Float64:
-    """Mean over neighbourhoods (b, k, d) of their variances along principal axes: (min(k, d),), descending, sum 1."""
-    values = spectra(neighborhoods)
-    total = values.sum(axis=1, keepdims=True)
-    return np.asarray((values / np.where(total > 0, total, 1.0)).mean(axis=0))
-
-
-def spectral_gap(spectra: Mapping[int, Float64], max_dimension: int) -> SpectralGap:
-    """The largest ratio of adjacent variances in local spectra of several scales (local PCA; Fukunaga & Olsen 1971).
-
-    Points of an m-dimensional surface with noise have m large variances, and small ones from noise and curvature.
-    Noise is small against the surface in large neighbourhoods, curvature in small ones, so every scale is tried.
-    Points that fill d dimensions have no gap: adjacent variances differ by at most a factor of about two.
-
-    Args:
-        spectra: ``mean_spectrum`` for each number of neighbours k. A spectrum of k points is used up to the direction
-            k / 4, because the last variances of few points are small by chance.
-        max_dimension: largest dimension that is considered.
-
-    >>> spectral_gap({12: np.array([0.6, 0.3, 0.1]), 40: np.array([0.5, 0.46, 0.04])}, max_dimension=2)
-    SpectralGap(dimension=2, ratio=11.5, n_neighbors=40)
-    """
-    best = SpectralGap(0, 0.0, 0)
-    for k, spectrum in spectra.items():
-        ratios = spectrum[:-1] / np.maximum(spectrum[1:], NEGLIGIBLE_VARIANCE)
-        ratios = ratios[: min(max_dimension, k // POINTS_PER_DIRECTION)]
-        if len(ratios) and ratios.max() > best.ratio:
-            m = int(ratios.argmax())
-            best = SpectralGap(m + 1, float(ratios[m]), k)
-    return best
 
 
 def _require_distances(distances: Float64) -> None:

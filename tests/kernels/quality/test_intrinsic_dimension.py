@@ -6,8 +6,7 @@ from scipy.spatial import cKDTree
 
 from lle.core.errors import InputError
 from lle.kernels.manifolds import sample
-from lle.kernels.neighbors.knn import exact_neighbors
-from lle.kernels.quality.intrinsic_dimension import maximum_likelihood, mean_spectrum, spectral_gap, two_nearest
+from lle.kernels.quality.intrinsic_dimension import maximum_likelihood, two_nearest
 from tests.support.seeds import seeds
 
 SEEDS = seeds(11, 23, 37)
@@ -92,38 +91,3 @@ def test_invalid_distances_are_refused(distances: np.ndarray, message: str) -> N
     for estimator in (two_nearest, maximum_likelihood):
         with pytest.raises(InputError, match=message):
             estimator(distances)
-
-
-def spectra_of(points, sizes=(12, 20, 30, 45, 60)):
-    every = np.arange(len(points))
-    near = exact_neighbors(points[:150], every[:150], points, every, max(sizes)).ids
-    return {k: mean_spectrum(points[near[:, :k]]) for k in sizes}
-
-
-class TestSpectralGap:
-    @pytest.mark.parametrize("seed", seeds(3, 4, 5))
-    @pytest.mark.parametrize(("m", "d", "noise"), [(2, 3, 0.02), (2, 10, 0.02), (3, 6, 0.02), (4, 8, 0.0)])
-    def test_noisy_flat_data_have_a_gap_at_their_dimension(self, m, d, noise, seed):
-        rng = np.random.default_rng(seed)
-        axes = np.linalg.qr(rng.normal(size=(d, d)))[0][:m]
-        gap = spectral_gap(spectra_of(rng.random((2000, m)) @ axes + noise * rng.normal(size=(2000, d))), d - 1)
-        assert gap.dimension == m
-        assert gap.ratio > 2.5
-
-    @pytest.mark.parametrize("seed", seeds(3, 4, 5))
-    @pytest.mark.parametrize("d", [3, 5, 10])
-    def test_points_that_fill_all_dimensions_have_no_gap(self, d, seed):
-        points = np.random.default_rng(seed).normal(size=(2000, d))
-        assert spectral_gap(spectra_of(points), d - 1).ratio < 2.5
-
-    def test_spectrum_is_the_same_by_either_gram_matrix(self):
-        points = np.random.default_rng(6).normal(size=(5, 8, 3))
-        wide = np.concatenate([points, np.zeros((5, 8, 20))], axis=2)
-        np.testing.assert_allclose(mean_spectrum(wide)[:3], mean_spectrum(points), atol=1e-12)
-        assert mean_spectrum(points).sum() == pytest.approx(1)
-
-    def test_negligible_variances_make_no_gap(self):
-        assert spectral_gap({12: np.array([0.999, 0.001, 1e-8])}, 2).dimension == 1
-
-    def test_one_feature_has_no_gap(self):
-        assert spectral_gap({12: np.array([1.0])}, 0).dimension == 0
