@@ -60,10 +60,10 @@ class Trial:
 
     @property
     def warning(self) -> str:
-        """What a run with this embedding would warn of; "" for nothing."""
+        """What a run with this embedding would warn of; "" for nothing. Those of pca on the shape are minor."""
         reasons = {
-            "a coordinate of it only separates few points": self.participation < CLUMP_SHARE,
-            "it shows many points at few places": self.is_crowded,
+            "a coordinate of it only separates few points": self.participation < CLUMP_SHARE and self.method != "pca",
+            "it shows many points at few places": self.is_crowded and self.method != "pca",
             f"it loses neighbours ({self.lost})": bool(self.lost),
         }
         return ", and ".join(reason for reason, holds in reasons.items() if holds)

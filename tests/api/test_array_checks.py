@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import zarr
 from numpy.dtypes import StringDType
 from sklearn.datasets import make_s_curve
 from sklearn.impute import SimpleImputer
@@ -90,12 +91,15 @@ def test_masked_entries_are_missing_values(call):
     assert f"{rows.mask.any(axis=1).sum()} rows with NaN or infinity" in message_of(call, blocks)
 
 
-def test_rows_of_blocks_are_counted_from_the_first_row():
+def test_rows_of_blocks_are_counted_from_the_first_row(monkeypatch):
     model = LocallyLinearEmbedding(method="pca", config=QUICK).fit(X)
     rows = X.copy()
     rows[250, 1] = np.nan
     with pytest.raises(ValueError, match=r"1 of 100 rows from row 200 on hold NaN.*\(first: row 250, column 1,"):
         model.transform(da.from_array(rows, chunks=(100, 3))).compute()
+    monkeypatch.setattr("lle.api.array_input.BLOCK_BYTES", 1)
+    with pytest.raises(ValueError, match=r"first: row 250, column 1,"):
+        model.transform(zarr.array(rows, chunks=(100, 3)))
 
 
 @BOTH

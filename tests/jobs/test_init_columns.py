@@ -41,8 +41,12 @@ class TestTables:
         assert config_of(tmp_path, write_table(tmp_path / f"2.{suffix}", data), "2.yaml").input.id is None
 
     def test_whole_numbers_with_leading_zeros_are_the_id(self, tmp_path, suffix):
-        data = frame(record=[f"{number:05d}" for number in RNG.permutation(N)], rank=np.arange(N))
+        data = frame(record=[f"{number:05d}" for number in RNG.permutation(N)])
         assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.id == "record"
+
+    def test_unique_text_is_the_id_before_unique_numbers(self, tmp_path, suffix):
+        data = frame(order=RNG.permutation(N), bird=[f"b{number}" for number in range(N)])
+        assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.id == "bird"
 
     @FORMATS
     def test_unique_whole_numbers_are_the_id_and_times_are_left_out(self, tmp_path, suffix):

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -79,6 +80,34 @@ class TestChoice:
         [reason] = _why_low(dataclasses.replace(clump, lost="trustworthiness 0.8"), 0.0, [clump])
         assert "only separates few points, and it loses neighbours (trustworthiness 0.8)" in reason
 
+    def test_far_rows_and_dots_do_not_count_against_pca(self):
+        base = np.random.default_rng(7).uniform(0.5, 0.8, 400)
+        pca = dataclasses.replace(trial(12, base + 0.1), method="pca", participation=0.002, is_crowded=True)
+        assert best_method(trial(12, base), [pca]) is pca
+        assert (
+            dataclasses.replace(pca, lost="trustworthiness 0.8").warning == "it loses neighbours (trustworthiness 0.8)"
+        )
+
+    def test_pca_with_more_coordinates_is_tried_if_a_run_would_warn_of_the_best_trial(self):
+        base = np.random.default_rng(7).uniform(0.5, 0.8, 400)
+        lle = trial(12, base)
+        pca, better = (dataclasses.replace(trial(12, base + gain), method="pca") for gain in (-0.1, 0.1))
+        for crowded in (False, True):
+            search = Search.__new__(Search)
+            search.config = config_of()
+            search.sample = SimpleNamespace(points=np.empty((9, 12)))
+            search.likely, search.n_components = SimpleNamespace(value=3.0), 2
+            search.chosen = dataclasses.replace(lle, is_crowded=crowded)
+            search.trials = SimpleNamespace(
+                points=np.empty((400, 12)),
+                done=lambda: [pca],
+                embedding=lambda *_: None,
+                scores_by_components=lambda y: np.linspace(0.9, 0.99, 10),
+                run=lambda *_: better,
+            )
+            search._try_more_components()
+            assert (search.chosen is better) == crowded
+
     def test_trial_that_keeps_neighbours_is_better_at_the_same_score(self):
         """A run would warn of the other one; a trial with a score that is lower by the margin does not replace it."""
         base = np.random.default_rng(7).uniform(0.5, 0.8, 400)
@@ -109,7 +138,7 @@ class TestChoice:
         base = rng.uniform(0.5, 0.8, 400)
         own = trial(12, base)
         high, near, uncertain = (
-            dataclasses.replace(trial(12, base + gain), method="pca")
+            dataclasses.replace(trial(12, base + gain), method="laplacian")
             for gain in (0.1, 0.005, 0.02 + rng.permutation(np.repeat([-0.5, 0.5], 200)))
         )
         clump = dataclasses.replace(high, participation=0.002)
@@ -124,7 +153,7 @@ class TestChoice:
             assert best_method(own, search.others) is own
             reason = _why_method(search, own)
             assert reason.endswith(words)
-            assert (f"pca has a higher score ({other.score:.3f}, not" in reason) == (other is not near)
+            assert (f"laplacian has a higher score ({other.score:.3f}, not" in reason) == (other is not near)
         search.others = [high]
         assert _why_method(search, high).endswith(f"{high.score:.3f}, that of lle is {own.score:.3f}")
 
@@ -222,6 +251,15 @@ def test_reg_comes_from_the_neighbours_of_a_trial_only(tmp_path, make_config):
     trials = Trials(points, np.arange(400), None, make_config(tmp_path, points), 40, 400, lambda text: None)
     near = exact_neighbors(points, np.arange(400), points, np.arange(400), 12).ids
     assert trials.local_reg(12, 2) == reg_of_lists(points, points, near, 2)
+
+
+def test_a_trial_with_many_points_at_few_places_has_a_warning(tmp_path, make_config, monkeypatch):
+    points = noisy_sheet(400, np.random.default_rng(45))
+    trials = Trials(points, np.arange(400), None, make_config(tmp_path, points), 40, 400, lambda text: None)
+    dots = (points[:, :1] > np.median(points[:, 0])) + 1e-4 * points[:, :2]
+    monkeypatch.setattr(trials, "embedding", lambda method, k, m, reg: dots if k == 20 else points[:, :2])
+    assert not trials.run("lle", 12, 2, 1e-3).is_crowded
+    assert "it shows many points at few places" in trials.run("lle", 20, 2, 1e-3).warning
 
 
 def closed_curve(n, rng):
