@@ -67,7 +67,7 @@ def describe_plan(plan: "Plan") -> str:
             f"{'' if row['fits'] else ': does not fit'}"
         )
     if (limit := plan["worker_memory"]) is not None and (room := plan["worker_room"]) is not None:
-        lines.append(f"a worker of {gib(limit)} has room for {gib(room)} for a task beside the process itself")
+        lines.append(f"a worker of {gib(limit)} has {gib(room)} for a task, beside what its process needs")
     lines.append(
         f"total on disk: at most {gib(plan['disk_bytes'])} during the run and {gib(plan['disk_bytes_at_end'])} at its "
         f"end, {gib(plan['array_bytes'])} of it arrays"
@@ -124,9 +124,10 @@ def describe_suggestion(suggestion: "Json", config: Path, overrides: Sequence[st
         if suggestion.get("kept"):
             lines[-1] += f"; its store is {suggestion['store']}, so that {suggestion['kept']} is kept"
     else:
-        suggested = suggestion["suggested"].items()
-        values = [f"{key}={value if isinstance(value, str) else f'{value:g}'}" for key, value in suggested]
-        words = ["lle", "run", str(config), *(word for value in [*overrides, *values] for word in ("--set", value))]
+        suggested = suggestion["suggested"]
+        values = [value for value in overrides if value.partition("=")[0] not in suggested]
+        values += [f"{key}={value if isinstance(value, str) else f'{value:g}'}" for key, value in suggested.items()]
+        words = ["lle", "run", str(config), *(word for value in values for word in ("--set", value))]
         lines.append(shlex.join([*words, *(["--store", suggestion["store"]] if suggestion.get("kept") else [])]))
     return "\n".join(line.rstrip() for line in lines)
 

@@ -60,7 +60,7 @@ class Trial:
 
     @property
     def warning(self) -> str:
-        """What a run with this embedding would warn of; "" for nothing. Those of pca on the shape are minor."""
+        """What a run with this embedding would warn of; "" for nothing. Of pca only lost neighbours count."""
         reasons = {
             "a coordinate of it only separates few points": self.participation < CLUMP_SHARE and self.method != "pca",
             "it shows many points at few places": self.is_crowded and self.method != "pca",

@@ -742,6 +742,8 @@ def test_the_command_that_is_shown_replaces_no_result(tmp_path, path):
     shown = shlex.split(invoke(path, "--sample", 300, *own)[1].splitlines()[-1])
     assert shown[:5] == ["lle", "run", str(path), *own]
     assert "--store" not in shown
+    again = shlex.split(invoke(path, "--sample", 300, "--set", "method=pca")[1].splitlines()[-1])
+    assert sum(word.startswith("method=") for word in again) == 1
     (tmp_path / "run.zarr").mkdir()
     assert invoke(path, "--sample", 300)[1].splitlines()[-1].endswith(f" --store {tmp_path}/run-suggested.zarr")
 
