@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from tests.support.commands import FEW, write_config
+from tests.support.waiting import wait_until
 from tests.test_docs import ROOT, code_blocks
 
 [CRON] = code_blocks("docs/how_to/schedule.md", "sh")
@@ -127,9 +127,7 @@ def test_apptainer_job_is_requeued_after_the_signal_only(tmp_path, signalled):
     process = subprocess.Popen(
         ["bash", "job.sbatch", "job.yaml"], cwd=tmp_path, env={**environment(tmp_path), "SLURM_JOB_ID": "7"}
     )
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "began").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until((tmp_path / "began").exists)
     if signalled:
         process.send_signal(signal.SIGUSR1)
     assert process.wait(30) == (143 if signalled else 0)

@@ -380,7 +380,7 @@ def test_records_and_markers_are_read_several_at_one_time_from_an_object_store(s
     begin_step(store, STEP, "a1")
     compute(store, STEP, "a1")
     expected = read(store)
-    all_three = threading.Barrier(3, timeout=2)
+    all_three = threading.Barrier(3, timeout=60)
 
     class Requests(LocalObjects):
         n_together = 3

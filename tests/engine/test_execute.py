@@ -44,6 +44,7 @@ from tests.support.dask_processes import two_workers
 from tests.support.points import swiss_roll
 from tests.support.stage_runs import Progress
 from tests.support.steps import Facts, make_step
+from tests.support.waiting import wait_until
 
 ROWS, BLOCK = 36, 6
 N_BLOCKS = ROWS // BLOCK
@@ -644,9 +645,6 @@ class TestThreadsOfThisProcess:
             with pytest.raises(Interrupted):
                 list(outcomes_in_threads(task, range(9), 2))
         may_end.set()
-        deadline = time.monotonic() + 10
-        while (threading.active_count() > threads or references[0]() is not None) and time.monotonic() < deadline:
-            gc.collect()
-            time.sleep(0.01)
-        assert [reference() for reference in references] == [None, None]
-        assert threading.active_count() <= threads
+        assert len(references) == 2
+        wait_until(lambda: gc.collect() >= 0 and all(reference() is None for reference in references))
+        wait_until(lambda: threading.active_count() <= threads)

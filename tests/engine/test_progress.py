@@ -32,6 +32,7 @@ from lle.storage.store import Store
 from tests.support.commands import write_config
 from tests.support.steps import make_step, no_task
 from tests.support.toy_stages import TOY_STAGES
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -112,10 +113,7 @@ def test_step_without_finished_blocks_is_logged_as_active(monkeypatch, kind):
     time.sleep(0.2)
     assert n_lines() == 0
     run_progress.begin(step, 0)
-    deadline = time.monotonic() + 20
-    while n_lines() < 2 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert n_lines() >= 2
+    wait_until(lambda: n_lines() >= 2)
     run_progress.end(step, 0.2, 1)
     time.sleep(0.1)
     n_logged = n_lines()
@@ -130,11 +128,11 @@ def test_state_is_logged_when_its_phase_changes(monkeypatch):
         TaskState("LU", "LU: 0 s left", None),
         TaskState("solves", "1", None),
     ]
-    coming = iter([None, *states, *[TaskState("solves", "2 of 3", None)] * 1000])
+    coming = [None, *states, *[TaskState("solves", "2 of 3", None)] * 20]
     stream, step = io.StringIO(), make_step("solve_embedding.solve", no_task, 1)
     run_progress = RunProgress(stream)
-    run_progress.begin(step, 0, lambda: next(coming))
-    time.sleep(1.0)
+    run_progress.begin(step, 0, lambda: coming.pop(0) if coming else None)
+    wait_until(lambda: not coming)
     run_progress.end(step, 0.4, 1)
     lines = [line for line in stream.getvalue().splitlines() if "0/1 blocks after" in line]
     assert [line.split(", ", 1)[1].partition(";")[0] for line in lines] == ["LU: 1 s left", "1"]
@@ -149,9 +147,8 @@ def test_unreadable_state_does_not_end_the_log(monkeypatch):
         raise StoreError("the store is away")
 
     run_progress.begin(step, 0, state)
-    time.sleep(0.5)
+    wait_until(lambda: stream.getvalue().count("0/1 blocks after") >= 2)
     run_progress.end(step, 0.5, 1)
-    assert stream.getvalue().count("0/1 blocks after") >= 2
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -163,9 +160,7 @@ def test_terminal_has_one_bar_for_the_run_that_is_removed_at_its_end(monkeypatch
     run_progress.time_left.expect({"solve_embedding.solve": 10.0, "write_report.write": 10.0})
     step = make_step("solve_embedding.solve", no_task, 1)
     run_progress.begin(step, 0, lambda: TaskState("solves", f"vector error 1e-4, {'long ' * 50}", 30.0))
-    deadline = time.monotonic() + 20
-    while stream.getvalue().count("vector error") < 4 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: stream.getvalue().count("vector error") >= 4)
     run_progress.end(step, 10.0, 1)
     run_progress.stop(done=True)
     text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", stream.getvalue())
@@ -188,12 +183,10 @@ def test_other_processes_read_the_progress_from_the_store(monkeypatch, tmp_path)
     run_progress, found = JsonProgress(stream), []
     run_progress.start(store, {"ingest.read": 2.0, "write_report.write": 2.0})
     run_progress.begin(step, 0)
-    deadline = time.monotonic() + 20
     for _ in range(3):
         least = found[-1]["fraction"] if found else 0.0
-        while ((now := progress_of(store)) is None or now["fraction"] <= least) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        found.append(now)
+        wait_until(lambda least=least: (now := progress_of(store)) is not None and now["fraction"] > least)
+        found.append(progress_of(store))
         run_progress.advance(step, BlockReport(0, 0.1, 1, {}))
     run_progress.leave_store()
     assert not store.objects.exists(RECORD)
@@ -340,9 +333,7 @@ def test_status_follows_a_run_to_its_end(config, tmp_path, monkeypatch):
     store = Store(str(tmp_path / "run.zarr"))
     thread = threading.Thread(target=runs.run, args=(load_config(config), False, JsonProgress(io.StringIO())))
     thread.start()
-    deadline = time.monotonic() + 60
-    while not store.objects.names("_done/ingest") and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_until(lambda: store.objects.names("_done/ingest"))
     statuses = [json.loads(line) for line in invoke("status", store.url, "--watch", "--json").stdout.splitlines()]
     thread.join(60)
     assert [status["state"] for status in statuses] == ["running"] * (len(statuses) - 1) + ["done"]

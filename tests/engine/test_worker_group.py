@@ -20,6 +20,7 @@ from lle.core.group import Group, OneProcess
 from lle.core.signals import interruptible
 from lle.engine import worker_group
 from lle.engine.worker_group import run_in_group
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -47,10 +48,7 @@ def mailboxes(client: Client) -> list[str]:
 
 def wait_until_empty(client: Client) -> None:
     """Until no rank of any group runs."""
-    deadline = time.monotonic() + SOON
-    while left := mailboxes(client):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    wait_until(lambda: not mailboxes(client))
 
 
 def part(sender: int, receiver: int, dtype: str, shape: tuple[int, ...], order: str) -> np.ndarray:

@@ -145,7 +145,7 @@ def test_a_signal_during_the_imports_ends_the_command(tmp_path, number):
         assert process.poll() is None, process.communicate()
         time.sleep(0.002)
     process.send_signal(number)
-    out, errors = process.communicate(timeout=10)
+    out, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert json.loads(out)["exit_code"] == 128 + number
     assert errors == f"lle: stopped by {number.name}\n"

@@ -18,6 +18,7 @@ from lle.core.errors import StoreError, StoreHeld
 from lle.storage import lock
 from lle.storage.lock import LOCK, STALE_SECONDS, RunLock, running, wait_for_lock
 from lle.storage.store import Store
+from tests.support.waiting import wait_until
 
 
 def holder(**changes) -> bytes:
@@ -86,9 +87,7 @@ class TestRunLock:
         child = subprocess.Popen([sys.executable, "-c", ""])
         process = psutil.Process(child.pid)
         started = process.create_time()
-        deadline = time.monotonic() + 30
-        while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE)
         store.objects.create(LOCK, holder(pid=child.pid, started=started))
         try:
             assert not running(store)
@@ -171,10 +170,7 @@ class TestRunLock:
         monkeypatch.setattr(lock, "HEARTBEAT_SECONDS", 0.02)
         with RunLock(store):
             first = store.get_json(LOCK)["alive"]
-            deadline = time.monotonic() + 30
-            while store.get_json(LOCK)["alive"] == first and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert store.get_json(LOCK)["alive"] > first
+            wait_until(lambda: store.get_json(LOCK)["alive"] > first)
 
     def test_lock_of_another_run_is_not_removed(self, store):
         with RunLock(store):

@@ -242,7 +242,7 @@ class TestSeveralAtOneTime:
         return store
 
     def test_three_slices_wait_at_the_same_time(self, remote, monkeypatch):
-        together, read = threading.Barrier(3, timeout=2), Store.read
+        together, read = threading.Barrier(3, timeout=60), Store.read
 
         def waiting(*arguments):
             together.wait()
@@ -259,7 +259,7 @@ class TestSeveralAtOneTime:
         names = ["_work/b", "_work/c", "_work/a"]
         for number, name in enumerate(names):
             remote.write_bundle(name, number=np.array(number))
-        together, read = threading.Barrier(3, timeout=2), Store.read_bundle
+        together, read = threading.Barrier(3, timeout=60), Store.read_bundle
 
         def waiting(*arguments):
             together.wait()
