@@ -205,9 +205,7 @@ class Config(Model):
         n = self.neighbors
         if not self.varies:
             return n.n_neighbors, n.n_neighbors
-        # n_components + 1 points are always flat
-        flat = self.eigensolver.n_components + (1 if n.eta is None else 2)
-        smallest = 1 if self.method == "pca" else max(flat, self.min_neighbors)
+        smallest = 1 if self.method == "pca" else max(self.eigensolver.n_components + 1, self.min_neighbors)
         return smallest if n.k_min == "auto" else n.k_min, 2 * n.n_neighbors if n.k_max == "auto" else n.k_max
 
     @property

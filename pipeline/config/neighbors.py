@@ -50,9 +50,6 @@ class Neighbors(Model):
     radius: Annotated[Float, Field(gt=0)] | None = Field(
         None, description="neighbours within this distance (cosine: 1 - cos), the nearest k_min to k_max of them"
     )
-    eta: Annotated[Float, Field(gt=0)] | None = Field(
-        None, description="the largest neighbourhood, from k_max down to k_min, that is flat to this ratio"
-    )
     k_per_point: str | None = Field(
         None, min_length=1, description="number of neighbours of each row, given in the same form as the labels"
     )
@@ -71,18 +68,17 @@ class Neighbors(Model):
 
     @property
     def rule(self) -> str | None:
-        """The key that sets how many neighbours each point has: radius, eta or k_per_point; None: all the same."""
-        return next((name for name in ("radius", "eta", "k_per_point") if getattr(self, name) is not None), None)
+        """The key that sets how many neighbours each point has: radius or k_per_point; None: all the same."""
+        return next((name for name in ("radius", "k_per_point") if getattr(self, name) is not None), None)
 
     def contradictions(self) -> Iterator[str]:
-        rules = [name for name in ("radius", "eta", "k_per_point") if getattr(self, name) is not None]
-        if len(rules) > 1:
-            yield f"{' and '.join(rules)} each set the number of neighbours of a point; keep one of them"
+        if self.radius is not None and self.k_per_point is not None:
+            yield "radius and k_per_point each set the number of neighbours of a point; keep one of them"
         bounds = [name for name in ("k_min", "k_max") if getattr(self, name) != "auto"]
-        if bounds and not rules and self.precomputed is None:
+        if bounds and self.rule is None and self.precomputed is None:
             yield (
                 f"{' and '.join(bounds)} bound lists of varying length, but every point has n_neighbors here; remove "
-                f"them, or set radius, eta, k_per_point or precomputed"
+                f"them, or set radius, k_per_point or precomputed"
             )
         if self.metric == "cosine" and self.radius is not None and self.radius > 2:
             yield f"radius is {self.radius:g}, but 1 - cos is at most 2; lower radius"

@@ -19,7 +19,7 @@ from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 from .cell_groups import Round, first_round, list_names, next_round, search_groups
-from .variable_neighborhoods import value_of
+from .variable_neighborhoods import radius_of
 
 
 def raise_recall(config: Config, layout: Layout) -> Generator[Step[Report], list[Report], Round]:
@@ -53,8 +53,7 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step[
     sample, seed, blocks = min(config.quality.sample, n), config.quality.seed, layout.blocks
     rule = None
     if config.varies:
-        radius = value_of(config) if config.neighbors.rule == "radius" else None
-        rule = ListRule(config.neighbors.rule == "k_per_point", radius, config.k_bounds[0])
+        rule = ListRule(config.neighbors.k_per_point is not None, radius_of(config), config.k_bounds[0])
     choose = task(choose_sample, sample=sample, seed=seed, n_points=n, rule=rule, place=place)
     n_bytes = task_costs.TASK_BYTES + task_costs.SCORE_BYTES + 3 * blocks.size * row
     n_bytes += (sample + min(n, sample * k)) * (row + 8) + sample * (4 * row + 64 * k)

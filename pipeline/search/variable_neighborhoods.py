@@ -1,8 +1,8 @@
 """Neighbour lists of varying length: how many of the k_max nearest neighbours each point keeps.
 
-Every search gives k_max neighbours. Then each list is truncated by a radius, by a column of the input, or to a flat
-neighbourhood. A precomputed graph replaces the search. So every rule works with every search, and later stages only
-see lists with empty slots at their ends.
+Every search gives k_max neighbours. Then each list is truncated by a radius or by a column of the input. A
+precomputed graph replaces the search. So every rule works with every search, and later stages only see lists with
+empty slots at their ends.
 """
 
 from collections.abc import Generator, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..config.models import Config
-from ..core.arrays import Float64, Floats, Int64, Ints
+from ..core.arrays import Float64
 from ..core.errors import NAMED_ROWS, InputError, first_rows
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
@@ -20,9 +20,9 @@ from ..engine.row_exchange import exchange, exchanged, receive_rows, receive_row
 from ..engine.step import WHOLE_DATA, Json, Location, Report, Step, Work, task
 from ..inputs import Source, open_source
 from ..inputs.consistency import array_digest, require_same_rows
-from ..kernels.batches import BATCH_BYTES, batches
+from ..kernels.batches import BATCH_BYTES
 from ..kernels.neighbors.knn import NeighborLists, exact_distances, select_nearest
-from ..kernels.neighbors.list_lengths import counts_within, cut_lists, flat_counts
+from ..kernels.neighbors.list_lengths import counts_within, cut_lists
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -32,7 +32,7 @@ LONG = array_specs.SEARCHED_INDICES.name
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """read_graph (precomputed), read_k (k_per_point) -> request -> send (if coordinates are needed) -> cut."""
+    """read_graph (precomputed), read_k (k_per_point) -> request -> send (both precomputed) -> cut."""
     k_min, k_max = config.k_bounds
     is_precomputed = config.neighbors.precomputed is not None
     width = k_max
@@ -40,24 +40,31 @@ def steps(config: Config, layout: Layout) -> Steps:
         width = yield from _read_graph(config, layout)
         k_max = width if config.neighbors.k_max == "auto" else min(width, k_max)
     layout = replace(layout, k_max=k_max)
-    rule, n, block_size = config.neighbors.rule, layout.n_points, layout.block_points
+    has_column, n, block_size = config.neighbors.k_per_point is not None, layout.n_points, layout.block_points
     row = layout.row_bytes
     blocks = Blocks(n, block_size)
-    if rule == "k_per_point":
+    if has_column:
         yield from _read_k_step(config, layout)
     received = receive_rows_bytes(block_size=block_size, foreign=0, row=row)
-    if rule == "eta" or is_precomputed:
+    if is_precomputed:
         wide = replace(layout, k_max=width)
         received = yield from exchange("find_neighbors", wide, array_specs.POINTS.name, row, LONG)
-    value, m = value_of(config), config.eigensolver.n_components
-    cut = task(cut_block, rule=rule, value=value, k_min=k_min, m=m, k_max=k_max, measured=is_precomputed, blocks=blocks)
+    cut = task(
+        cut_block,
+        has_column=has_column,
+        radius=radius_of(config),
+        k_min=k_min,
+        k_max=k_max,
+        measured=is_precomputed,
+        blocks=blocks,
+    )
     reports = yield from Step(
         "find_neighbors.cut",
         cut,
         blocks.count,
         received + 6 * BATCH_BYTES + 64 * block_size * width,
         arrays=planned_lists((array_specs.KNN_INDICES, array_specs.KNN_DISTANCES), layout, k_max),
-        deletes=exchanged(blocks.count, LONG) if rule == "eta" or is_precomputed else (),
+        deletes=exchanged(blocks.count, LONG) if is_precomputed else (),
         expected=lambda b: ListLengths(0, k_max, k_max, 0, 0),
         work=Work(parallel=1e-6 * n * k_max),
     )
@@ -68,7 +75,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 @dataclass(frozen=True)
 class ListLengths(Report):
-    """Neighbours of a block together, least and most of a point, and points with k_min or k_max of them by the rule.
+    """Neighbours of a block together, least and most of a point, and points with k_min or k_max of them by the radius.
 
     `short` counts points with fewer than k_min neighbours; `first_short` are the first of their input rows.
     """
@@ -82,12 +89,12 @@ class ListLengths(Report):
     first_short: list[int] = field(default_factory=list)
 
 
-def value_of(config: Config) -> float | None:
-    """The number of the rule; for the cosine distance the radius as a chord of the unit sphere."""
+def radius_of(config: Config) -> float | None:
+    """The radius as a Euclidean distance; for the cosine distance as a chord of the unit sphere."""
     n = config.neighbors
     if n.radius is not None and n.metric == "cosine":
         return float(np.sqrt(2 * n.radius))
-    return n.radius if n.radius is not None else n.eta
+    return n.radius
 
 
 def state_of_files(config: Config) -> Json:
@@ -242,25 +249,21 @@ def _numbers(source: Source, start: int, stop: int) -> Float64:
 def cut_block(
     store: Store,
     block_index: int,
-    rule: str | None,
-    value: float | None,
+    has_column: bool,
+    radius: float | None,
     k_min: int,
-    m: int,
     k_max: int,
     measured: bool,
     blocks: Blocks,
 ) -> ListLengths:
-    """Truncate the lists of a block by the rule.
+    """Truncate the lists of a block by the radius or the column of numbers.
 
     Lists of a precomputed graph are first measured and sorted, and the points themselves and repetitions are removed.
     """
     start, stop = blocks.rows(block_index)
     ids = store.read(LONG, start, stop).astype(np.int64)
-    rows: Ints = np.arange(0)
-    points = np.empty((0, 1))
-    if measured or rule == "eta":
-        rows, points = receive_rows(store, block_index, array_specs.POINTS.name, blocks, ids, LONG)
     if measured:
+        rows, points = receive_rows(store, block_index, array_specs.POINTS.name, blocks, ids, LONG)
         block_points = points[np.searchsorted(rows, np.arange(start, stop))]
         distances = exact_distances(block_points, points, np.where(ids >= 0, np.searchsorted(rows, ids), -1))
         lists = select_nearest(ids, distances, np.arange(start, stop), k_max)
@@ -268,25 +271,15 @@ def cut_block(
         lists = NeighborLists(ids, store.read(array_specs.SEARCHED_DISTANCES.name, start, stop))
     n_listed = (lists.ids >= 0).sum(axis=1)
     counts, n_raised = n_listed, 0
-    if rule == "radius" and value is not None:
-        counts = counts_within(lists.distances, value, k_min)
-        n_raised = int((counts_within(lists.distances, value, 0) < counts).sum())
-    elif rule == "k_per_point":
+    if radius is not None:
+        counts = counts_within(lists.distances, radius, k_min)
+        n_raised = int((counts_within(lists.distances, radius, 0) < counts).sum())
+    elif has_column:
         counts = np.minimum(n_listed, store.read(array_specs.K_PER_POINT.name, start, stop))
-    elif rule == "eta" and value is not None:
-        counts = _flat_counts(rows, points, lists.ids, n_listed, m, k_min, value)
     lists = cut_lists(lists, counts)
     write_lists(store, start, lists, (array_specs.KNN_INDICES.name, array_specs.KNN_DISTANCES.name))
     short = np.flatnonzero(counts < k_min) if measured else np.zeros(0, np.int64)
     first = np.sort(store.read(array_specs.ORIGINAL_INDEX.name, start, stop)[short])[:NAMED_ROWS].tolist()
-    n_full = int((counts == k_max).sum()) if rule == "radius" else 0
+    n_full = int((counts == k_max).sum()) if radius is not None else 0
     total, least, most = int(counts.sum()), int(counts.min()), int(counts.max())
     return ListLengths(total, least, most, n_raised, n_full, len(short), first)
-
-
-def _flat_counts(rows: Ints, points: Floats, ids: Int64, n_listed: Int64, m: int, k_min: int, eta: float) -> Int64:
-    counts = np.empty(len(ids), np.int64)
-    for part in batches(len(ids), 8 * ids.shape[1] * (2 * points.shape[1] + ids.shape[1])):
-        neighbors = points[np.searchsorted(rows, ids[part])].astype(np.float64)  # empty slots read the first row
-        counts[part] = flat_counts(neighbors, n_listed[part], m, k_min, eta)
-    return counts

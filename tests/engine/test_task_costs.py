@@ -46,7 +46,6 @@ SECTIONS = {
     "lle": {},
     "brute": {"neighbors": {"method": "brute"}},
     "groups": {"neighbors": {"method": "pynndescent"}},
-    "eta": {"neighbors": {"eta": 0.1}},
     "k_per_point": {"neighbors": {"k_per_point": "k.npy"}},
     "precomputed": {"neighbors": {"precomputed": {"kind": "npy", "path": "graph.npy"}, "method": "auto"}},
     "connect": {"graph": {"components": "connect"}},
@@ -66,7 +65,7 @@ PLANNED = {
     ("groups", "find_neighbors.search_cells"): COMPILER_BYTES
     + 2 * SCORE_BYTES
     + 10007 * (168 + 56 + 1320 + 1200 + 2 * (176 + 8)),
-    ("eta", "find_neighbors.cut"): RECEIVED + 1009 * 22 * 64,
+    ("precomputed", "find_neighbors.cut"): RECEIVED + 1009 * 13 * 64,
     ("k_per_point", "find_neighbors.read_k"): 10007 * 40 + 128 * 1009 + 60013,
     ("precomputed", "find_neighbors.read_graph"): 10007 * (60 + 12 * 13) + 1009 * 32 * 13,
     ("lle", "mend_graph.measure_recall"): 2000 * 3300,

@@ -26,7 +26,6 @@ CHANGES = (
     "method=pca",
     "graph.components=connect",
     "graph.components=largest",
-    "neighbors.eta=0.5",
     "neighbors.n_neighbors=6",
     "output.cost_matrix=false",
     "eigensolver.n_components=1",

@@ -443,12 +443,7 @@ def plain(tmp_path_factory, make_config):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "rule",
-    [
-        {"radius": 2.0, "k_max": 40},
-        {"eta": 0.1},
-        {"k_per_point": "k.npy"},
-        {"precomputed": {"kind": "npy", "path": "lists.npy"}},
-    ],
+    [{"radius": 2.0, "k_max": 40}, {"k_per_point": "k.npy"}, {"precomputed": {"kind": "npy", "path": "lists.npy"}}],
 )
 def test_rules_about_the_whole_input_are_not_used_for_trials(tmp_path, make_config, plain, rule):
     """Files for all rows and a radius do not fit the sample: n_neighbors is tried, but not suggested."""

@@ -141,15 +141,10 @@ class TestRadius:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", EVERY_METHOD)
-@pytest.mark.parametrize(
-    "neighbors",
-    [{"radius": 3.5, "k_max": 20}, pytest.param({"eta": 0.05, "k_max": 14}, marks=pytest.mark.slow)],
-    ids=["radius", "eta"],
-)
-def test_every_method_agrees_with_its_dense_matrices(tmp_path, method, neighbors):
+def test_every_method_agrees_with_its_dense_matrices(tmp_path, method):
     """M and the embedding from the stored lists, one point at a time as the papers write them."""
     X, m, reg = roll(), 2, 1e-3
-    store, result = run_on(tmp_path, X, neighbors, "--set", f"method={method}")
+    store, result = run_on(tmp_path, X, {"radius": 3.5, "k_max": 20}, "--set", f"method={method}")
     points = store.read_all("points")
     lists = [row[row >= 0] for row in store.read_all("neighbor_indices")]
     assert len({len(ids) for ids in lists}) > 5
@@ -295,28 +290,6 @@ class TestGivenNumbers:
         assert "one label per row" in refusal(tmp_path, roll(), {"k_per_point": str(tmp_path / "s.npy")})
 
 
-class TestFlat:
-    @pytest.mark.slow
-    def test_neighbourhoods_shrink_where_the_roll_bends(self, tmp_path):
-        """The inner turns bend more, so points there keep fewer neighbours."""
-        data = sample("swiss_roll", 0, 2000, 3, 0.0, 0.0)
-        store, result = run_on(tmp_path, data.points, {"eta": 0.06, "k_max": 30})
-        counts = np.array([len(row) for row in listed_rows(store)])
-        radius = np.linalg.norm(data.points[:, [0, 2]], axis=1)
-        inner, outer = counts[radius < 7].mean(), counts[radius > 11].mean()
-        assert inner < 0.85 * outer
-        assert counts.min() >= 3
-        assert result["metrics"]["list_sizes"]["most"] == 30
-
-    @pytest.mark.slow
-    def test_block_size_changes_nothing(self, tmp_path):
-        results = []
-        for size in (700, 190):
-            store, _ = run_on(tmp_path, roll(), {"eta": 0.05}, "--fresh", execution={"block_points": size})
-            results.append(listed_rows(store))
-        assert results[0] == results[1]
-
-
 class TestCosine:
     @pytest.mark.parametrize("route", EVERY_ROUTE)
     def test_neighbors_are_those_of_scikit_learn(self, tmp_path, route):
@@ -406,15 +379,14 @@ class TestPrecomputed:
         assert result["metrics"]["trustworthiness"]["value"] > 0.9
 
     @pytest.mark.slow
-    def test_rules_truncate_a_precomputed_graph(self, tmp_path):
-        X = roll()
+    def test_a_radius_truncates_a_precomputed_graph(self, tmp_path):
+        X, rule = roll(), {"radius": RADIUS, "k_max": 15}
         graph = self.graph(tmp_path, exact_neighbors(X, 20)[0])
-        for rule in ({"radius": RADIUS}, {"eta": 0.05}):
-            store, _ = run_on(tmp_path, X, {"precomputed": graph, "k_max": 15, **rule})
-            cut = listed_rows(store)
-            store, _ = run_on(tmp_path, X, {"k_max": 15, **rule}, "--fresh")
-            assert cut == listed_rows(store)
-            assert len({len(row) for row in cut}) > 3
+        store, _ = run_on(tmp_path, X, {"precomputed": graph, **rule})
+        cut = listed_rows(store)
+        store, _ = run_on(tmp_path, X, rule, "--fresh")
+        assert cut == listed_rows(store)
+        assert len({len(row) for row in cut}) > 3
 
     @pytest.mark.slow
     def test_precomputed_graph_with_duplicate_and_dropped_rows(self, tmp_path):
@@ -466,7 +438,7 @@ class TestPrecomputed:
         ({"precomputed": {"kind": "npy", "path": "x", "key": 3}}, [], "allowed: kind, path"),
         ({"precomputed": {"kind": "npy", "path": "x"}, "method": "brute"}, [], "need no search"),
         ({"metric": "cosine", "radius": 2.5}, [], "1 - cos is at most 2"),
-        ({"radius": 1.0, "eta": 0.1}, [], "radius and eta each set"),
+        ({"radius": 1.0, "k_per_point": "k"}, [], "radius and k_per_point each set"),
         ({"k_min": 4}, [], "k_min bound lists of varying length"),
         ({"radius": 1.0, "k_min": 9, "k_max": 7}, [], "k_min is 9 and neighbors.k_max is 7"),
         ({"radius": 1.0, "k_min": 5}, ["method=hessian"], "method hessian needs at least 6 neighbours"),

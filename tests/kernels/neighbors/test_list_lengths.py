@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lle.kernels.neighbors.knn import Hits, NeighborLists, brute_neighbors, points_within, recall_per_point
-from lle.kernels.neighbors.list_lengths import counts_within, cut_lists, exact_reach, flat_counts, flatness, true_counts
+from lle.kernels.neighbors.list_lengths import counts_within, cut_lists, exact_reach, true_counts
 from lle.kernels.quality.trustworthiness import trustworthiness
 
 
@@ -39,41 +39,6 @@ class TestRadius:
 
     def test_count_is_at_most_the_number_of_listed_neighbors(self):
         assert counts_within(np.array([[1.0, np.inf, np.inf]]), 0.5, 2).tolist() == [1]
-
-
-def contraction(X: np.ndarray, m: int, k_min: int, eta: float) -> int:
-    """Steps C1 to C4 of Zhang, Wang & Zha for one neighbourhood (K, d)."""
-    ratios = {}
-    for k in range(len(X), k_min - 1, -1):
-        s = np.linalg.svd(X[:k] - X[:k].mean(axis=0), compute_uv=False)
-        ratios[k] = np.sqrt((s[m:] ** 2).sum() / (s[:m] ** 2).sum())
-        if ratios[k] < eta:
-            return k
-    return min(ratios, key=lambda k: (ratios[k], -k))
-
-
-class TestFlat:
-    @pytest.mark.parametrize(("d", "m", "eta"), [(3, 2, 0.2), (3, 1, 0.5), (30, 2, 0.4), (6, 3, 1e-9)])
-    def test_equals_the_steps_of_the_paper(self, rng, d, m, eta):
-        scale = np.where(np.arange(d) < m, 1.0, 0.25)
-        neighborhoods = rng.normal(size=(60, 15, d)) * scale * np.linspace(0.2, 2.0, 15)[:, None]
-        counts = flat_counts(neighborhoods, np.full(60, 15), m, m + 2, eta)
-        assert counts.tolist() == [contraction(X, m, m + 2, eta) for X in neighborhoods]
-        assert len(set(counts.tolist())) > 1
-
-    def test_empty_slots_are_ignored(self, rng):
-        neighborhoods = rng.normal(size=(50, 12, 4))
-        listed = rng.integers(2, 13, 50)
-        expected = [contraction(X[:n], 2, 4, 0.3) if n > 4 else n for X, n in zip(neighborhoods, listed, strict=True)]
-        for row, n in enumerate(listed):
-            neighborhoods[row, n:] = 1e3
-        assert flat_counts(neighborhoods, listed, 2, 4, 0.3).tolist() == expected
-
-    def test_flat_neighborhoods_keep_all_neighbors(self, rng):
-        plane = rng.normal(size=(20, 10, 2)) @ rng.normal(size=(2, 5))
-        assert (flat_counts(plane, np.full(20, 10), 2, 3, 1e-6) == 10).all()
-        np.testing.assert_allclose(flatness(plane, 2), 0, atol=1e-7)
-        assert flat_counts(np.zeros((1, 6, 3)), np.array([6]), 2, 3, 0.1).tolist() == [6]
 
 
 class TestRecall:
