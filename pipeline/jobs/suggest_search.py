@@ -181,17 +181,19 @@ class Search:
         self._try_more_components()
 
     def _try_more_components(self) -> None:
-        """Take pca with more coordinates if pca is the best method, or if a run would warn of the best trial.
+        """Try pca with more coordinates if it is best, for a curve, or if a run would warn of the best trial.
 
         The number of coordinates was chosen by lle, which often keeps no more neighbours with more of them.
         """
         chosen, k, d = self.chosen, self.config.neighbors.n_neighbors, self.sample.points.shape[1]
         most = min(max(MAX_COMPONENTS, round(self.likely.value)), d - 1, len(self.trials.points) - 2)
         has_pca = any(trial.method == "pca" for trial in self.trials.done())
-        if chosen is None or not has_pca or most <= self.n_components or not (chosen.method == "pca" or chosen.warning):
+        if chosen is None or not has_pca or most <= self.n_components:
+            return
+        if chosen.method != "pca" and not chosen.warning and self.n_components >= MIN_COMPONENTS:
             return
         scores = self.trials.scores_by_components(self.trials.embedding("pca", k, most, None))
-        m = int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1
+        m = max(int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1, MIN_COMPONENTS)
         if m > self.n_components:
             trial = self.trials.run("pca", k, m, None)
             if best_method(chosen, [trial]) is trial:

@@ -286,6 +286,20 @@ def test_a_tree_is_not_a_curve(tmp_path, make_config, few_trials):
     assert found["suggested"]["eigensolver.n_components"] >= 2
 
 
+@pytest.mark.parametrize(("width", "n_components"), [(0.5, 2), (0.02, 1)])
+def test_pca_of_two_coordinates_is_tried_beside_one_of_a_curve(tmp_path, make_config, monkeypatch, width, n_components):
+    """One coordinate of a narrow strip is good by trustworthiness and continuity, but two keep more neighbours."""
+    monkeypatch.setattr(suggest_search, "NEIGHBORS", (12,))
+    monkeypatch.setattr(suggest_search, "METHODS", {name: METHODS[name] for name in ("lle", "pca")})
+    rng = np.random.default_rng(0)
+    along, across = 10 * rng.random(600), width * rng.random(600)
+    curved = np.column_stack([along, across, 0.02 * along**2]) @ rng.normal(size=(3, 8))
+    points = curved + 0.01 * rng.normal(size=(600, 8))
+    found = suggest(make_config(tmp_path, points), 600)["suggested"]
+    assert (found["method"] == "pca") == (n_components == 2)
+    assert found["eigensolver.n_components"] == n_components
+
+
 @pytest.mark.parametrize("method", ["lle", "pca"])
 @pytest.mark.parametrize("seed", seeds(41, 42, 43))
 def test_pca_gets_the_number_of_coordinates_that_it_needs(tmp_path, make_config, monkeypatch, seed, method):
