@@ -12,9 +12,9 @@ from ..core.errors import Setting, counted
 from ..core.methods import METHODS
 from .bounds import (
     CROWDED,
-    GOOD_TRUSTWORTHINESS,
     LEAST_KEPT,
     LOW_TRUSTWORTHINESS,
+    NEARLY_ALL_KEPT,
     PCA_GAIN,
     PCA_KEPT_GAIN,
     PCA_SHARE,
@@ -240,8 +240,8 @@ def _n_new(metrics: Metrics) -> int:
 def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
     """More coordinates if hardly any neighbours are kept, else principal components if these spread the points of few
     dots, else other eigenvectors if the data have more dimensions, else principal components if these are better, else
-    the coordinates before the first redundant one, if the data do not have more dimensions and neighbours are kept,
-    else `lle suggest`.
+    the coordinates before the first redundant one, if the data do not have more dimensions and nearly all neighbours
+    are kept, else `lle suggest`.
     """
     if hardly_kept(metrics):
         return more_coordinates(metrics, config)
@@ -253,7 +253,7 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
         return better_components(metrics, config)
     if cure := _others(metrics, config) or better_components(metrics, config):
         return cure
-    if trust < GOOD_TRUSTWORTHINESS or not 1 <= dimension <= n_new:
+    if trust < NEARLY_ALL_KEPT or not 1 <= dimension <= n_new:
         return suggest(metrics, config)
     # A closed curve has one dimension around each point, but needs two coordinates.
     have = f"The data have about {counted(dimension, 'dimension')} around each point"

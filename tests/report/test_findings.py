@@ -438,21 +438,22 @@ def test_clumps_of_many_components_are_one_sentence() -> None:
 
 def test_coordinates_that_repeat_are_named_with_what_was_measured() -> None:
     repeated = {"redundancy": [0.0, 0.961, 0.3, 0.987], "eigenvalues": [[1e-7] * 4], "residuals": [[1e-9] * 4]}
-    [finding] = found({**repeated, "intrinsic_dimension": {"value": 1.2}})
+    all_kept = {"trustworthiness": {"value": 0.99}}
+    [finding] = found({**repeated, **all_kept, "intrinsic_dimension": {"value": 1.2}})
     assert finding.sentence == (
         "Coordinates 2 and 4 are predictable from the earlier ones by local linear fits (R² 0.96 to 0.99); neighbours "
-        "are kept (trustworthiness 0.971)"
+        "are kept (trustworthiness 0.990)"
     )
     assert finding.as_json()["key"] == {"eigensolver.n_components": 1}
     [finding] = found({**repeated, "coordinates": [{"computed": 10}]})
     assert finding.sentence.endswith(". No other of the 10 computed eigenvectors was clearly better")
     closed_curve = {"redundancy": [0.0, 0.3, 0.987, 0.2], "intrinsic_dimension": {"value": 1.2}}
-    [finding] = found({**repeated, **closed_curve})
+    [finding] = found({**repeated, **all_kept, **closed_curve})
     assert finding.cure.text == "Coordinates 1 to 2 are independent; set {}"
     assert finding.as_json()["key"] == {"eigensolver.n_components": 2}
     chosen = config_of(embedding={"coordinates": "independent"})
     one, two = {"intrinsic_dimension": {"value": 1.2}}, {"intrinsic_dimension": {"value": 2.2}}
-    few_kept = {**one, "trustworthiness": {"value": 0.93}}
+    few_kept = {**one, "trustworthiness": {"value": 0.989}}
     for changes, config, key in (
         (two, CONFIG, {"embedding.coordinates": "independent"}),
         (two, chosen, {}),
@@ -712,7 +713,8 @@ def test_a_coordinate_that_repeats_another_in_a_picture_of_few_dots_is_not_dropp
     findings = found({**DOTS, **repeated})
     keys = {finding.measure: finding.as_json()["key"] for finding in findings}
     assert keys == {"correlation_sum": {"method": "pca"}, "redundancy": {}}
-    assert found(repeated)[0].as_json()["key"] == {"eigensolver.n_components": 1}
+    alone = found({**repeated, "trustworthiness": {"value": 0.995}})[0]
+    assert alone.as_json()["key"] == {"eigensolver.n_components": 1}
 
 
 HARDLY = {"kept_neighbors": {"value": 0.02, "low": 0.01, "high": 0.03, "n_neighbors": 12}}
