@@ -221,8 +221,10 @@ def _of_arrays(detected: Detected) -> Proposal:
     if kind == "anndata":
         keys["id"] = ("obs_names", "names the rows in every result")
     role = "label" if kind == "anndata" else "labels"
-    for candidate in _label_candidates(detected, shapes, source):
-        if comment := _as_label({**section, role: candidate}, candidate):
+    candidates = list(_label_candidates(detected, shapes, source))
+    is_only = kind in {"npz", "zarr"} and len(candidates) == 1  # as `year` beside `X`
+    for candidate in candidates:
+        if comment := _as_label({**section, role: candidate}, is_label_name(candidate), is_only):
             keys[role] = (candidate, comment)
             break
     rows = read_windows(source, rows_to_look_at(source))
@@ -264,19 +266,26 @@ def _label_candidates(detected: Detected, shapes: dict[str, tuple[int, ...]], so
         yield from filter(os.path.isfile, paths)
         return
     vectors = [name.removeprefix("obs/") for name, shape in shapes.items() if shape == (source.n_rows,)]
-    yield from sorted(vectors, key=lambda name: LABEL_NAME.fullmatch(name) is None)
+    yield from sorted(vectors, key=lambda name: not is_label_name(name))
 
 
-def _as_label(section: dict[str, object], name: str) -> str:
-    """A comment on the labels of this section; empty if the array cannot be a label."""
+def is_label_name(name: str) -> bool:
+    """Whether an array or file has a usual name of labels."""
+    return LABEL_NAME.fullmatch(Path(name).stem) is not None
+
+
+def _as_label(section: dict[str, object], is_named: bool, is_only: bool) -> str:
+    """A comment on the labels of this section; empty if the array cannot be a label.
+
+    Numbers are a label if their array is named as one, or if no other array has a value for each row.
+    """
     try:
         labelled = open_section(parse_input(section, ()))
         names = labelled.labels.names
     except InputError:
         return ""
-    is_named = LABEL_NAME.fullmatch(Path(name).stem) is not None
     if names is None:
-        return "numbers; they colour the picture" if is_named and labelled.labels.width == 1 else ""
+        return "numbers; they colour the picture" if (is_named or is_only) and labelled.labels.width == 1 else ""
     is_named = is_named or section["kind"] in {"npy", "idx"}  # such a file is found by its name
     most = max(MAX_CATEGORIES, labelled.n_rows // MIN_REPEATS if is_named else 0)
     return f"{len(names)} categories; they colour the picture" if 2 <= len(names) <= most else ""

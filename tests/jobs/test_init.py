@@ -70,6 +70,11 @@ class TestArrays:
         ]
         assert labels == ["labels", None, str(tmp_path / "glyphs_labels.npy")]
 
+    @pytest.mark.parametrize(("others", "label"), [({}, "year"), ({"weight": X[:, 0]}, None), ({"y": CLASSES}, "y")])
+    def test_the_only_numbers_of_the_rows_are_the_label(self, tmp_path, others, label):
+        np.savez(tmp_path / "d.npz", points=X, year=1960 + X[:, 1], few=X[:9, 0], **others)
+        assert config_of(tmp_path, str(tmp_path / "d.npz")).input.labels == label
+
     def test_labels_of_other_rows_are_not_taken(self, tmp_path):
         np.save(tmp_path / "X.npy", X)
         np.save(tmp_path / "y.npy", CLASSES[:-1])
