@@ -102,7 +102,7 @@ def _coordinates(run: Any) -> tuple[Float64, Int32]:
 
 def _color_column(run: Any, color: object, n_rows: int) -> Column | None:
     if color is None or isinstance(color, str):
-        if isinstance(color, str) and getattr(run, "store_", None):
+        if getattr(run, "store_", None):
             run = open_run(run.store_)
         columns: Mapping[str, pd.Series] = run.columns() if isinstance(run, OpenedRun) else {}
         if color is None:

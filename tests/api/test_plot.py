@@ -74,7 +74,8 @@ class TestPlot:
         model = LocallyLinearEmbedding(
             method="pca", store=str(tmp_path / "run.zarr"), config={"quality": {"sample": 50}}
         )
-        assert model.fit(rows).plot("component").get_xlabel() == "coordinate 1"
+        assert model.fit(rows, ["a", "b"] * 30).plot("component").get_xlabel() == "coordinate 1"
+        assert [text.get_text() for text in model.plot().get_legend().get_texts()] == ["a", "b"]
 
     @pytest.mark.parametrize("color", [None, "value", "class"])
     def test_many_points_are_aggregated_on_pixels(self, color):
