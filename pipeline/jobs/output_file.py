@@ -36,21 +36,36 @@ def will_replace(out: str) -> bool:
     return Path(out).suffix in SUFFIXES and not is_url(out) and Path(local_path(out)).is_file()
 
 
-def refuse_input(out: str, config: Json, *sections: Mapping[str, object]) -> None:
-    """Raises ConfigError if `out` is a local file that the config or one of the input sections reads.
+def refuse_input(out: str, attributes: Json, *sections: Mapping[str, object]) -> None:
+    """Raises ConfigError if `out` is a local file that a run with these attributes, or an input section, reads.
 
-    The command would otherwise replace that file.
+    The command would otherwise replace that file. Paths of a run can be relative to another folder, so a file is also
+    compared with the states of the run's files.
     """
-    if is_url(out) or not Path(local_path(out)).is_file():
+    path = Path(local_path(out))
+    if is_url(out) or not path.is_file():
         return
-    neighbors = config["neighbors"]
-    for section in (config["input"], neighbors, neighbors["precomputed"] or {}, *sections):
-        for pattern in map(section.get, ("path", "labels", "id", "k_per_point")):
-            if not isinstance(pattern, str):
-                continue
-            files = [local_path(pattern), *matches(local_path(pattern))]
-            if any(os.path.isfile(file) and os.path.samefile(file, local_path(out)) for file in files):
-                raise ConfigError(f"{out}: this file holds the input, which would be lost; choose another name")
+    neighbors, status = attributes["config"]["neighbors"], path.stat()
+    state = {"name": path.name, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+    patterns = [
+        local_path(pattern)
+        for section in (attributes["config"]["input"], neighbors, neighbors["precomputed"] or {}, *sections)
+        for pattern in map(section.get, ("path", "labels", "id", "k_per_point"))
+        if isinstance(pattern, str)
+    ]
+    files = [file for pattern in patterns for file in (pattern, *matches(pattern)) if os.path.isfile(file)]
+    is_read = any(os.path.samefile(file, path) for file in files)
+    if is_read or any(state.items() <= found.items() for found in _file_states(attributes["input_fingerprint"])):
+        raise ConfigError(f"{out}: this file holds the input, which would be lost; choose another name")
+
+
+def _file_states(fingerprint: object) -> Iterator[Json]:
+    """The states of files in the fingerprint of an input."""
+    if isinstance(fingerprint, dict) and "name" in fingerprint:
+        yield fingerprint
+    elif isinstance(fingerprint, dict | list):
+        for part in fingerprint.values() if isinstance(fingerprint, dict) else fingerprint:
+            yield from _file_states(part)
 
 
 @contextlib.contextmanager

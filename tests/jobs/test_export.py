@@ -15,6 +15,7 @@ from lle.storage import array_specs, remote_objects
 from lle.storage.array_specs import PlannedArray
 from lle.storage.store import Store
 from lle.storage.versions import reading
+from tests.support.commands import lle, refused, write_config
 
 ROWS, BLOCK = 23, 5
 
@@ -152,7 +153,26 @@ def test_file_of_neighbors_is_not_replaced(tmp_path, key, written):
     neighbors, text = {"k_per_point": None, "precomputed": None}, written.format(path)
     file = text if key == "k_per_point" else {"kind": "npy", "path": text}
     with pytest.raises(ConfigError, match="holds the input, which would be lost"):
-        refuse_input(str(path), {"input": {}, "neighbors": {**neighbors, key: file}})
+        refuse_input(
+            str(path), {"config": {"input": {}, "neighbors": {**neighbors, key: file}}, "input_fingerprint": {}}
+        )
+
+
+@pytest.mark.parametrize("written", ["{}", "file://{}"])
+def test_input_of_a_run_in_another_folder_is_not_replaced(tmp_path, monkeypatch, written):
+    """Its path in the config is relative to the folder of the run."""
+    monkeypatch.chdir(write_config(tmp_path, input={"kind": "npy", "path": "x.npy", "labels": "y.npy"}).parent)
+    np.save("x.npy", np.random.default_rng(2).normal(size=(60, 3)))
+    np.save("y.npy", np.arange(60) % 2)
+    lle("run", "config.yaml")
+    monkeypatch.chdir("/")
+    for name in ("x.npy", "y.npy"):
+        out = written.format(tmp_path / name)
+        assert "holds the input, which would be lost" in refused(2, "export", tmp_path / "run.zarr", out)
+    (tmp_path / "other").mkdir()
+    np.save(tmp_path / "other" / "x.npy", np.zeros(3))
+    lle("export", tmp_path / "run.zarr", tmp_path / "other" / "x.npy")
+    assert np.load(tmp_path / "other" / "x.npy").shape == (60, 2)
 
 
 def test_relative_file_name_is_accepted(store, tmp_path, monkeypatch):
