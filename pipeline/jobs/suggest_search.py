@@ -183,24 +183,31 @@ class Search:
     def _try_more_components(self) -> None:
         """Try pca with more coordinates if it is best, for a curve, or if a run would warn of the best trial.
 
-        The number of coordinates was chosen by lle, which often keeps no more neighbours with more of them.
+        The number of coordinates was chosen by lle, which often keeps no more neighbours with more of them. It becomes
+        the smallest number with the quality of all, and if possible one of which a run would not warn.
         """
         chosen, k, d = self.chosen, self.config.neighbors.n_neighbors, self.sample.points.shape[1]
         most = min(max(MAX_COMPONENTS, round(self.likely.value)), d - 1, len(self.trials.points) - 2)
-        has_pca = any(trial.method == "pca" for trial in self.trials.done())
-        if chosen is None or not has_pca or most <= self.n_components:
+        of_pca = next((trial for trial in self.trials.done() if trial.method == "pca"), None)
+        if chosen is None or of_pca is None or most <= self.n_components:
             return
-        if chosen.method != "pca" and not chosen.warning and self.n_components >= MIN_COMPONENTS:
+        loses_by_warning = bool(of_pca.warning) and of_pca.score >= chosen.score
+        is_tried = chosen.method == "pca" or loses_by_warning or chosen.warning or self.n_components < MIN_COMPONENTS
+        if not is_tried:
             return
         scores = self.trials.scores_by_components(self.trials.embedding("pca", k, most, None))
         m = max(int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1, MIN_COMPONENTS)
-        if m > self.n_components:
-            trial = self.trials.run("pca", k, m, None)
-            if best_method(chosen, [trial]) is trial:
-                if self.config.method == "pca":
-                    self.own = trial
-                self.chosen, self.n_components = trial, m
-                self.why_components = _measured_scores(scores, m, "pca")
+        tried = [self.trials.run("pca", k, m, None)]
+        while tried[-1].warning and tried[-1].n_components < most:
+            tried.append(self.trials.run("pca", k, tried[-1].n_components + 1, None))
+        trial = tried[0] if tried[-1].warning else tried[-1]
+        if (m := trial.n_components) > self.n_components and best_method(chosen, [trial]) is trial:
+            if self.config.method == "pca":
+                self.own = trial
+            self.chosen, self.n_components = trial, m
+            self.why_components = _measured_scores(scores, m, "pca")
+            if trial is not tried[0]:
+                self.why_components += f". A run with fewer would warn: {tried[-2].warning}"
 
     def _search_from(self, method: str, sizes: list[int], starts: list[int]) -> Trial | None:
         """The best of the chosen trials of searches that begin with each of `starts` and its reg; for lle, the reg is

@@ -88,10 +88,12 @@ class TestChoice:
             dataclasses.replace(pca, lost="trustworthiness 0.8").warning == "it loses neighbours (trustworthiness 0.8)"
         )
 
-    def test_pca_with_more_coordinates_is_tried_if_a_run_would_warn_of_the_best_trial(self):
+    @pytest.mark.parametrize("lost", ["", "neighbourhood hit"])
+    @pytest.mark.parametrize("gain", [-0.1, 0.05])
+    def test_pca_with_more_coordinates_is_tried_if_a_run_would_warn_of_the_best_trial(self, gain, lost):
         base = np.random.default_rng(7).uniform(0.5, 0.8, 400)
-        lle = trial(12, base)
-        pca, better = (dataclasses.replace(trial(12, base + gain), method="pca") for gain in (-0.1, 0.1))
+        lle, pca = trial(12, base), dataclasses.replace(trial(12, base + gain), method="pca", lost=lost)
+        better = dataclasses.replace(trial(12, base + 0.1), method="pca", n_components=6)
         for crowded in (False, True):
             search = Search.__new__(Search)
             search.config = config_of()
@@ -102,11 +104,14 @@ class TestChoice:
                 points=np.empty((400, 12)),
                 done=lambda: [pca],
                 embedding=lambda *_: None,
-                scores_by_components=lambda y: np.linspace(0.9, 0.99, 10),
-                run=lambda *_: better,
+                scores_by_components=lambda y: np.full(10, 0.99),
+                run=lambda method, k, m, reg: better if m == 6 else dataclasses.replace(pca, n_components=m, lost="T"),
             )
             search._try_more_components()
-            assert (search.chosen is better) == crowded
+            assert (search.chosen is better) == (crowded or (gain > 0 and bool(lost)))
+            if search.chosen is better:
+                assert search.n_components == 6
+                assert search.why_components.endswith("A run with fewer would warn: it loses neighbours (T)")
 
     def test_trial_that_keeps_neighbours_is_better_at_the_same_score(self):
         """A run would warn of the other one; a trial with a score that is lower by the margin does not replace it."""
