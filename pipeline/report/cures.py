@@ -53,13 +53,20 @@ def is_crowded(metrics: Metrics) -> bool:
 
 
 def spread(metrics: Metrics, config: Config) -> Cure:
-    """Principal components, if the picture shows many points at few places and these spread them."""
+    """Principal components, if the picture shows many points at few places and these spread them.
+
+    With as many coordinates as the data have dimensions, if as many as now would lose neighbours.
+    """
     crowded, in_pca = metrics.number("correlation_sum"), metrics.number("pca_correlation_sum")
     if config["method"] == "pca" or not is_crowded(metrics) or crowded is None or in_pca is None:
         return NO_CURE
     if in_pca >= SPREAD_SHARE * crowded:
         return NO_CURE
     gain, high = metrics.number("pca_gain") or 0.0, (metrics.pca_gain or {}).get("high") or 0.0
+    value, about = dimensions(metrics, config)
+    if (metrics.number("trustworthiness") or 0.0) + gain < LOW_TRUSTWORTHINESS and value > n_coordinates(metrics):
+        text = f"{{}} spreads the points, and keeps neighbours with {{}}: the data have {about} dimensions"
+        return Cure(text, (PRINCIPAL_COMPONENTS, Setting("eigensolver", "n_components", value)))
     price = f", but lowers the trustworthiness by {-gain:.2g}" if high < 0.0 else ""
     return Cure(f"{{}} spreads the points{price}", (PRINCIPAL_COMPONENTS,))
 
@@ -93,13 +100,18 @@ def reg_from_data(metrics: Metrics, config: Config) -> Cure:
     return Cure(text, (Setting("weights", "reg"), Setting("weights", "reg", "auto")))
 
 
+def n_coordinates(metrics: Metrics) -> int:
+    """The number of coordinates; 0 without an embedding."""
+    return len((metrics.eigenvalues or [[]])[0])
+
+
 def more_coordinates(metrics: Metrics, config: Config) -> Cure:
     """As many coordinates as the data have dimensions, but fewer than columns and points.
 
     As principal components if the neighbourhoods are too small for so many, if principal components are better already
     with fewer, or if there are more than ``most_coordinates``.
     """
-    m, (needed, about) = len((metrics.eigenvalues or [[]])[0]), dimensions(metrics, config)
+    m, (needed, about) = n_coordinates(metrics), dimensions(metrics, config)
     value = min(needed, (metrics.n_features or 1 << 30) - 1, (metrics.n_points or 1 << 30) - 1)
     if not m or value <= m:
         return NO_CURE
@@ -162,18 +174,19 @@ def most_by_neighbors(metrics: Metrics, config: Config) -> int:
 
 
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
-    """More coordinates if neighbours are lost, a reg from the data, other eigenvectors than redundant ones, better
-    principal components, `lle suggest`."""
+    """More coordinates if neighbours are lost or of pca, a reg from the data, other eigenvectors than redundant ones,
+    better principal components, `lle suggest`."""
     are_lost = (metrics.number("trustworthiness") or 0.0) < LOW_TRUSTWORTHINESS or hardly_kept(metrics)
+    are_lost |= config["method"] == "pca"  # which keeps more of all neighbours with each coordinate
     coordinates = more_coordinates(metrics, config) if are_lost else NO_CURE
     data_reg, components = reg_from_data(metrics, config), better_components(metrics, config)
     return coordinates or data_reg or _others(metrics, config) or components or suggest(metrics, config)
 
 
 def suggest(metrics: Metrics, config: Config) -> Cure:
-    """`lle suggest`; no cure for few points, or for another method or n_neighbors than the default: it, or the user,
-    has chosen these."""
-    if (config["method"], config["neighbors"]["n_neighbors"]) != ("lle", DEFAULT_NEIGHBORS):
+    """`lle suggest`; no cure for few points, or if it, or the user, has chosen another method or n_neighbors than the
+    default and that of `more_neighbors`."""
+    if config["method"] != "lle" or config["neighbors"]["n_neighbors"] not in (DEFAULT_NEIGHBORS, MORE_NEIGHBORS):
         return NO_CURE
     if (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST:
         return NO_CURE
@@ -287,7 +300,7 @@ def is_behind_pca(metrics: Metrics, config: Config) -> bool:
     lost, lost_nearest = (1 - (metrics.number(key) or 0.0) for key in ("trustworthiness", "kept_neighbors"))
     kept_gain, kept_low = metrics.number("pca_kept_gain") or 0.0, (metrics.pca_kept_gain or {}).get("low") or 0.0
     keeps_more = kept_gain > PCA_SHARE * lost_nearest and kept_low > PCA_KEPT_GAIN
-    is_reduced = len((metrics.eigenvalues or [[]])[0]) != metrics.n_features  # else components are the data, turned
+    is_reduced = n_coordinates(metrics) != metrics.n_features  # else components are the data, turned
     is_half = low > PCA_SHARE * lost and keeps_more and is_reduced
     return is_far_behind_pca(metrics, config) or is_half
 

@@ -319,6 +319,8 @@ def test_classes_that_mix_although_neighbours_are_kept_need_no_more_coordinates(
     assert label.text().endswith(": 3. This raises the trustworthiness (0.890), but not always this share.")
     assert trustworthiness.as_json()["key"] == {}  # named already
     assert found({**lost, "trustworthiness": {"value": 0.9}})[0].as_json()["key"] == {}
+    # Each further principal component keeps more of all neighbours.
+    assert found(lost, config_of(method="pca"))[0].as_json()["key"] == {"eigensolver.n_components": 3}
 
 
 @pytest.mark.parametrize(
@@ -392,6 +394,7 @@ def test_lle_suggest_is_named_for_as_many_points_as_it_needs(n_points: int | Non
 def test_lle_suggest_is_not_named_after_method_or_neighbours_were_chosen(changes: dict[str, Any]) -> None:
     lost = {"neighborhood_hit": {"value": 0.72}, "reg": None}
     assert "lle suggest" in found(lost)[0].text()
+    assert "lle suggest" in found(lost, config_of(neighbors={"n_neighbors": 24}))[0].text()  # another cure names it
     assert "lle suggest" not in found(lost, config_of(**changes))[0].text()
 
 
@@ -684,6 +687,13 @@ def test_many_points_at_few_places_are_the_verdict_if_principal_components_sprea
         gain = {"value": -0.042, "low": -0.05, "high": high, "sample": 490}
         [finding] = found({**DOTS, "pca_gain": gain})
         assert finding.text().endswith(f"method: pca spreads the points{price}.")
+    loses = {"trustworthiness": {"value": 0.94}, "pca_gain": {"value": -0.05, "low": -0.06, "high": -0.04}}
+    [finding] = found({**DOTS, **loses, "intrinsic_dimension": {"value": 4.2}})
+    assert finding.as_json()["key"] == {"method": "pca", "eigensolver.n_components": 4}
+    assert finding.text().endswith(
+        "keeps neighbours with eigensolver.n_components: 4: the data have about 4 dimensions."
+    )
+    assert found({**DOTS, **loses, "intrinsic_dimension": {"value": 2.2}})[0].as_json()["key"] == {"method": "pca"}
     assert verdict_of({**DOTS, "component_points": [490, 20]}).startswith("The picture of the largest piece shows many")
     # The data have them at few places too.
     for metrics, config in (
