@@ -136,7 +136,7 @@ def project_step(config: Config, layout: Layout) -> Step[Solutions]:
         project_points, n_components=m, n_features=d, tol=config.eigensolver.tol, blocks=Blocks(n, block_size)
     )
     bundles = {"_work/eigen": disk_costs.eigenvectors(n=n, width=m, components=1)}
-    work = Work(0.4 + 1e-9 * n * d**2)
+    work = Work(0.4 + 1e-9 * n * d * min(n, d))
     return Step("solve_embedding.solve", project, 1, n_bytes, bundles=bundles, version=4, runs_on=WHOLE_DATA, work=work)
 
 

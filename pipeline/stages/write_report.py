@@ -180,12 +180,13 @@ def explore(store: Store, config: dict[str, object], collected: Metrics) -> byte
 
 def figure_title(config: Json, collected: Metrics) -> str:
     sizes = collected.list_sizes
-    k = f"{sizes['least']} to {sizes['most']}" if sizes else config["neighbors"]["n_neighbors"]
+    k = f", k = {sizes['least']} to {sizes['most']}" if sizes else f", k = {config['neighbors']['n_neighbors']}"
+    k *= collected.method != "pca"
     placed = f", {collected.fit_sample['rows_placed']:,} rows placed" if collected.fit_sample else ""
     # without points, the record of its step is damaged
     points = "" if collected.n_points is None else f" of {collected.n_points:,} points"
     name = data_name(config["input"])
-    return f"{f'{name}: ' if name else ''}{METHODS[collected.method].title}{points}, k = {k}{placed}"
+    return f"{f'{name}: ' if name else ''}{METHODS[collected.method].title}{points}{k}{placed}"
 
 
 def draw(store: Store, config: dict[str, object], collected: Metrics) -> "PagePictures":

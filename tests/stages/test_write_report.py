@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from lle.report.metrics import Metrics
 from lle.stages import write_report
 from lle.stages.report_columns import rows_with_place
 from lle.storage import array_specs
@@ -40,3 +41,14 @@ def test_memory_does_not_grow_with_the_rows_of_pictures():
         [planned[n]] = write_report.steps(config, make_layout(config, n=n))
     assert planned[10_000_001].task_bytes < planned[10_000_000].task_bytes
     assert planned[110_000_000].task_bytes - planned[10_000_001].task_bytes <= 40 * 10**8
+
+
+@pytest.mark.parametrize(
+    ("method", "sizes", "words"),
+    [("lle", None, ", k = 12"), ("ltsa", {"least": 4, "most": 9}, ", k = 4 to 9"), ("pca", None, "")],
+)
+def test_title_has_the_number_of_neighbours_that_the_method_uses(method, sizes, words):
+    config = {"input": {"kind": "npy", "path": "in/rows.npy"}, "neighbors": {"n_neighbors": 12}}
+    title = write_report.figure_title(config, Metrics(method=method, n_points=1500, list_sizes=sizes))
+    assert title.startswith("rows.npy: ")
+    assert title.endswith(f" of 1,500 points{words}")
