@@ -206,7 +206,7 @@ class CsvRows(ColumnRows):
         name = f", column '{self._index.names[int(column[1])]}'" if column else ""
         value = re.search(r"invalid value '(.*)'", detail)
         with_comma = value is not None and NUMBER_WITH_COMMA.fullmatch(value[1].encode())
-        cure = COMMA_CURE if with_comma else "correct the line, or name the columns to read in input.columns"
+        cure = COMMA_CURE if with_comma else "correct the line, or leave the column out of input.columns"
         if column is None or "invalid UTF8" in detail:
             cure = csv_index.cure_of_line(self._index, detail)
         sentence = (

@@ -72,6 +72,8 @@ def _of_table(detected: Detected) -> Proposal:
     special = {column.name: role for role, column in (("the label", roles.label), ("the id", roles.id)) if column}
     if not roles.features:
         other = "if one of them holds measurements, name it in input.columns of a config of your own"
+        if roles.left_out.keys() <= (text := first.other_types.keys()) and text - special.keys():
+            other = TEXT_TO_NUMBERS
         raise InputError(
             f"{detected.path}: expected at least one column of measurements, found "
             f"{_with_reasons(first, {**roles.left_out, **special})}; "
@@ -157,12 +159,13 @@ def _remarks(roles: Roles, left_out: Mapping[str, str]) -> list[str]:
 def _warnings(roles: Roles, table: TableColumns) -> list[str]:
     """Why the picture may show little of the data, or depend on a few values."""
     gaps, kept = counted(roles.fillable, "column"), len(roles.features)
+    and_kept = f"and only {counted(kept, 'feature')} kept"
     top = [f"{_text_on_top(table)}."] if table.on_top else []
     mixed = [name for name in table.mixed if name not in {*table.on_top, *table.row_index}]
     if len(mixed) >= kept:
         such = f"such as '{mixed[0]}' ({table.mixed[mixed[0]]})"
-        top.append(f"{counted(len(mixed), 'column')} left out, {such}, and only {counted(kept, 'feature')} kept.")
-    few = f"{gaps} left out because of gaps, and only {counted(kept, 'feature')} kept; {FILL_GAPS}."
+        top.append(f"{counted(len(mixed), 'column')} left out, {such}, {and_kept}.")
+    few = f"{gaps} left out because of gaps in up to half of the rows, {and_kept}; {FILL_GAPS}."
     cure = "this sets the scale of the column; if these are errors, leave them empty in the file, and run init again"
     far = [f"Column '{name}' {text}; {cure}." for name, text in list(roles.far.items())[:MANY]]
     if roles.fillable < kept:

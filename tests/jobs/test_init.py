@@ -319,9 +319,8 @@ def test_as_many_columns_left_out_for_scattered_gaps_as_kept_get_a_warning(tmp_p
         assert "; fill the gaps in the file first" in refused(2, "init", data, "-o", tmp_path / "job.yaml")
         return
     warnings = lle("init", data, "-o", tmp_path / "job.yaml")["warnings"]
-    named = (
-        f"{n_gappy} columns left out because of gaps, and only {7 - n_gappy} features kept; fill the gaps in the file"
-    )
+    gaps = "because of gaps in up to half of the rows"
+    named = f"{n_gappy} columns left out {gaps}, and only {7 - n_gappy} features kept; fill the gaps in the file"
     assert [text.startswith(named) for text in warnings] == [True] * (n_gappy == 4)
 
 
@@ -380,6 +379,10 @@ def test_a_count_between_measurements_is_a_feature(tmp_path, names, label):
         ("a,b,c\nm,s,\n1,2,0\n3,4,0\n5,6,0", "2 columns are numbers except in line 2 ('m', 's'): remove line 2"),
         ("a,b\n1,2\n3,4\n5,6\na,b\n7,8", "b (its name between numbers: remove header lines below the first line)"),
         ("vote,sex\nyes,f\nno,m\nno,f", "of categories, make columns of 0 and 1: pandas.get_dummies(table).to_csv"),
+        (
+            "id,vote,sex\na,yes,f\nb,no,m\nc,no,f\nd,yes,f",
+            "of categories, make columns of 0 and 1: pandas.get_dummies(table).to_csv",
+        ),
         ("a,b\n$5,2 %\n$7,3 %", "write numbers as numbers, not as text, and without signs, units and separators"),
         ("Spectra of 2003,,\nwave,sun,sky\n280,1,2\n281,3,4\n282,3,4", "the first line seems to be a title: remove it"),
     ],
