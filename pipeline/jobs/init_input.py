@@ -72,7 +72,8 @@ def _of_table(detected: Detected) -> Proposal:
     special = {column.name: role for role, column in (("the label", roles.label), ("the id", roles.id)) if column}
     if not roles.features:
         other = "if one of them holds measurements, name it in input.columns of a config of your own"
-        if roles.left_out.keys() <= (text := first.other_types.keys()) and text - special.keys():
+        text = first.other_types.keys()
+        if text - special.keys() and roles.left_out.keys() <= text:
             other = TEXT_TO_NUMBERS
         raise InputError(
             f"{detected.path}: expected at least one column of measurements, found "

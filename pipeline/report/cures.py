@@ -64,7 +64,8 @@ def spread(metrics: Metrics, config: Config) -> Cure:
         return NO_CURE
     gain, high = metrics.number("pca_gain") or 0.0, (metrics.pca_gain or {}).get("high") or 0.0
     value, about = dimensions(metrics, config)
-    if (metrics.number("trustworthiness") or 0.0) + gain < LOW_TRUSTWORTHINESS and value > n_coordinates(metrics):
+    is_possible = n_coordinates(metrics) < value < (metrics.n_features or 1 << 30)
+    if is_possible and (metrics.number("trustworthiness") or 0.0) + gain < LOW_TRUSTWORTHINESS:
         text = f"{{}} spreads the points, and keeps neighbours with {{}}: the data have {about} dimensions"
         return Cure(text, (PRINCIPAL_COMPONENTS, Setting("eigensolver", "n_components", value)))
     price = f", but lowers the trustworthiness by {-gain:.2g}" if high < 0.0 else ""
