@@ -16,6 +16,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ..core.arrays import Float64, Int32, Int64
 from ..core.errors import counted
@@ -28,6 +29,8 @@ from .point_colors import PLAIN, Paint, add_key, paint_points, view_of
 
 SCATTER_POINTS = 100_000
 MAX_EMBEDDED_COMPONENTS = 60
+MOST_TICKS = 6
+"""Intervals of the x axis; numbers of six digits below more of them overlap beside other panels."""
 DRAW_ORDER_SEED = 20001222
 
 
@@ -124,6 +127,7 @@ def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:
     [rows], [(x_range, y_range)] = content.groups.values(), views
     panel = Panel(ax, rows, x.values[rows], y.values[rows], x_range, y_range)
     ax.set(xlim=x_range, ylim=y_range)
+    ax.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
     is_outside = (panel.x < x_range[0]) | (panel.x > x_range[1]) | (panel.y < y_range[0]) | (panel.y > y_range[1])
     if n_outside := np.count_nonzero(is_outside):
         ax.set_title(f"{n_outside:,} outside the view", loc="right", fontsize=8.5, color=FAINT)

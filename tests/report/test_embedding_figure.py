@@ -1,6 +1,7 @@
 """Pictures: the rows that are drawn, their colours, and the note on points outside the view."""
 
 import io
+import itertools
 import re
 import struct
 import subprocess
@@ -127,6 +128,18 @@ def test_dropped_rows_are_not_shown(figures: list[Figure]) -> None:
     drawn_points = np.asarray(figures[0].axes[0].collections[0].get_offsets())
     np.testing.assert_allclose(np.sort(drawn_points[:, 0]), np.sort(embedding[10:, 0]))
     assert figures[0].axes[0].get_title(loc="left") == "40 rows"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_numbers_below_the_panels_do_not_overlap(figures: list[Figure], seed: int) -> None:
+    """Principal components of counts have thousands of units."""
+    rng = np.random.default_rng(seed)
+    points = rng.uniform(-1, 1, (400, 3)) * rng.uniform(10_000, 30_000, 3)
+    draw_embedding(points, np.zeros(400, np.int32), None, "counts")
+    for ax in figures[0].axes:
+        extents = [text.get_window_extent() for text in ax.get_xticklabels() if text.get_text()]
+        assert len(extents) >= 3
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(extents))
 
 
 def test_coordinates_of_the_three_panels(figures: list[Figure]) -> None:
