@@ -39,7 +39,7 @@ def export_run(store: Store, out: str, names: Sequence[str] = (), into: str | No
         raise ConfigError(f"--into {into}: expected OUT.h5ad, found {out}; remove --into, or choose another name")
     check_out(out, (*SUFFIXES, export_anndata.SUFFIX))
     current_config.require_embedding(store)
-    refuse_input(out, store.attributes())
+    refuse_input(out, store)
     parts: list[RowColumns] = []
     if (ids := stored_ids(store)) is not None:
         parts.append(lambda start, stop: {exported_name(ids.name): ids.read(start, stop)})

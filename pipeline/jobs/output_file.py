@@ -10,9 +10,9 @@ from typing import BinaryIO
 
 from ..core.errors import ConfigError
 from ..core.patterns import is_url, local_path, matches
-from ..engine.step import Json
 from ..storage.remote_objects import RemoteObjects
 from ..storage.storage_errors import storage_errors
+from ..storage.store import Store
 
 SUFFIXES = (".npy", ".parquet", ".arrow", ".csv")
 
@@ -36,36 +36,30 @@ def will_replace(out: str) -> bool:
     return Path(out).suffix in SUFFIXES and not is_url(out) and Path(local_path(out)).is_file()
 
 
-def refuse_input(out: str, attributes: Json, *sections: Mapping[str, object]) -> None:
-    """Raises ConfigError if `out` is a local file that a run with these attributes, or an input section, reads.
+def folder_of_run(store: str) -> str:
+    """The working directory, relative to a local store, so that both can be moved together."""
+    return os.getcwd() if is_url(store) else os.path.relpath(os.getcwd(), os.path.realpath(local_path(store)))
 
-    The command would otherwise replace that file. Paths of a run can be relative to another folder, so a file is also
-    compared with the states of the run's files.
+
+def refuse_input(out: str, run: Store, *sections: Mapping[str, object]) -> None:
+    """Raises ConfigError if `out` is a local file that a run, or one of the input sections, reads.
+
+    The command would otherwise replace that file. Paths of a run are relative to its working directory.
     """
     path = Path(local_path(out))
     if is_url(out) or not path.is_file():
         return
-    neighbors, status = attributes["config"]["neighbors"], path.stat()
-    state = {"name": path.name, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
-    patterns = [
-        local_path(pattern)
-        for section in (attributes["config"]["input"], neighbors, neighbors["precomputed"] or {}, *sections)
-        for pattern in map(section.get, ("path", "labels", "id", "k_per_point"))
-        if isinstance(pattern, str)
-    ]
-    files = [file for pattern in patterns for file in (pattern, *matches(pattern)) if os.path.isfile(file)]
-    is_read = any(os.path.samefile(file, path) for file in files)
-    if is_read or any(state.items() <= found.items() for found in _file_states(attributes["input_fingerprint"])):
-        raise ConfigError(f"{out}: this file holds the input, which would be lost; choose another name")
-
-
-def _file_states(fingerprint: object) -> Iterator[Json]:
-    """The states of files in the fingerprint of an input."""
-    if isinstance(fingerprint, dict) and "name" in fingerprint:
-        yield fingerprint
-    elif isinstance(fingerprint, dict | list):
-        for part in fingerprint.values() if isinstance(fingerprint, dict) else fingerprint:
-            yield from _file_states(part)
+    attributes = run.attributes()
+    folder = os.path.join(os.path.realpath(local_path(run.url)), attributes.get("folder", ""))
+    neighbors = attributes["config"]["neighbors"]
+    for section in (attributes["config"]["input"], neighbors, neighbors["precomputed"] or {}, *sections):
+        for pattern in map(section.get, ("path", "labels", "id", "k_per_point")):
+            if not isinstance(pattern, str):
+                continue
+            patterns = local_path(pattern), os.path.normpath(os.path.join(folder, local_path(pattern)))
+            files = [file for each in patterns for file in (each, *matches(each)) if os.path.isfile(file)]
+            if any(os.path.samefile(file, path) for file in files):
+                raise ConfigError(f"{out}: this file holds the input, which would be lost; choose another name")
 
 
 @contextlib.contextmanager

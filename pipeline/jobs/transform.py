@@ -83,7 +83,7 @@ def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
     id_column = None if Path(out).suffix == ".npy" else parameters.get("id")
     further = [] if id_column is None else [_reader_of_ids(source, section.kind, id_column)]
     further += columns_of_input(source, [name for name in rows.names if name != id_column], out)
-    refuse_input(out, run.attributes(), parameters)
+    refuse_input(out, run, parameters)
     where = rows.execution or Execution()
     job = embed_new.Job(fit, parameters, source.fingerprint(), rows.max_ratio, rows.far_as_nan)
     layout = layout_of_placing(job, source, where)

@@ -150,29 +150,31 @@ def test_the_suffixes_of_an_export_are_all_named(store):
 @pytest.mark.parametrize("key", ["k_per_point", "precomputed"])
 def test_file_of_neighbors_is_not_replaced(tmp_path, key, written):
     (path := tmp_path / "n.npy").touch()
+    store = Store(str(tmp_path / "run.zarr"))
     neighbors, text = {"k_per_point": None, "precomputed": None}, written.format(path)
     file = text if key == "k_per_point" else {"kind": "npy", "path": text}
+    store.create_group({"config": {"input": {}, "neighbors": {**neighbors, key: file}}})
     with pytest.raises(ConfigError, match="holds the input, which would be lost"):
-        refuse_input(
-            str(path), {"config": {"input": {}, "neighbors": {**neighbors, key: file}}, "input_fingerprint": {}}
-        )
+        refuse_input(str(path), store)
 
 
 @pytest.mark.parametrize("written", ["{}", "file://{}"])
 def test_input_of_a_run_in_another_folder_is_not_replaced(tmp_path, monkeypatch, written):
-    """Its path in the config is relative to the folder of the run."""
-    monkeypatch.chdir(write_config(tmp_path, input={"kind": "npy", "path": "x.npy", "labels": "y.npy"}).parent)
+    """Its path in the config is relative to the folder of the run. It has changed, and all was moved, since the run."""
+    (folder := tmp_path / "job").mkdir()
+    monkeypatch.chdir(write_config(folder, input={"kind": "npy", "path": "x.npy", "labels": "y.npy"}).parent)
     np.save("x.npy", np.random.default_rng(2).normal(size=(60, 3)))
     np.save("y.npy", np.arange(60) % 2)
     lle("run", "config.yaml")
+    np.save("x.npy", np.zeros((70, 3)))
     monkeypatch.chdir("/")
+    moved = folder.rename(tmp_path / "moved")
     for name in ("x.npy", "y.npy"):
-        out = written.format(tmp_path / name)
-        assert "holds the input, which would be lost" in refused(2, "export", tmp_path / "run.zarr", out)
-    (tmp_path / "other").mkdir()
-    np.save(tmp_path / "other" / "x.npy", np.zeros(3))
-    lle("export", tmp_path / "run.zarr", tmp_path / "other" / "x.npy")
-    assert np.load(tmp_path / "other" / "x.npy").shape == (60, 2)
+        out = written.format(moved / name)
+        assert "holds the input, which would be lost" in refused(2, "export", moved / "run.zarr", out)
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    lle("export", moved / "run.zarr", tmp_path / "x.npy")
+    assert np.load(tmp_path / "x.npy").shape == (60, 2)
 
 
 def test_relative_file_name_is_accepted(store, tmp_path, monkeypatch):
