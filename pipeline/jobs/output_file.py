@@ -36,30 +36,34 @@ def will_replace(out: str) -> bool:
     return Path(out).suffix in SUFFIXES and not is_url(out) and Path(local_path(out)).is_file()
 
 
-def folder_of_run(store: str) -> str:
-    """The working directory, relative to a local store, so that both can be moved together."""
-    return os.getcwd() if is_url(store) else os.path.relpath(os.getcwd(), os.path.realpath(local_path(store)))
+def folders_of_run(store: str) -> list[str]:
+    """The working directory: absolute, and relative to a local store, so that both can be moved together."""
+    folder = os.getcwd()
+    return [folder] if is_url(store) else [folder, os.path.relpath(folder, os.path.realpath(local_path(store)))]
 
 
 def refuse_input(out: str, run: Store, *sections: Mapping[str, object]) -> None:
-    """Raises ConfigError if `out` is a local file that a run, or one of the input sections, reads.
+    """Raises ConfigError if `out` is a local file that a run, or one of the input sections, reads or would read.
 
     The command would otherwise replace that file. Paths of a run are relative to its working directory.
     """
-    path = Path(local_path(out))
-    if is_url(out) or not path.is_file():
+    if is_url(out):
         return
-    attributes = run.attributes()
-    folder = os.path.join(os.path.realpath(local_path(run.url)), attributes.get("folder", ""))
+    path, attributes = Path(local_path(out)).absolute(), run.attributes()
+    folders = [os.path.join(os.path.realpath(local_path(run.url)), folder) for folder in attributes.get("folders", [])]
     neighbors = attributes["config"]["neighbors"]
     for section in (attributes["config"]["input"], neighbors, neighbors["precomputed"] or {}, *sections):
         for pattern in map(section.get, ("path", "labels", "id", "k_per_point")):
             if not isinstance(pattern, str):
                 continue
-            patterns = local_path(pattern), os.path.normpath(os.path.join(folder, local_path(pattern)))
+            patterns = [
+                os.path.normpath(os.path.join(folder, local_path(pattern))) for folder in (os.getcwd(), *folders)
+            ]
             files = [file for each in patterns for file in (each, *matches(each)) if os.path.isfile(file)]
-            if any(os.path.samefile(file, path) for file in files):
+            if path.is_file() and any(os.path.samefile(file, path) for file in files):
                 raise ConfigError(f"{out}: this file holds the input, which would be lost; choose another name")
+            if any(path.match(each) for each in patterns):
+                raise ConfigError(f"{out}: a later run would read this file as input ({pattern}); choose another name")
 
 
 @contextlib.contextmanager

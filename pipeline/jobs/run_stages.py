@@ -32,7 +32,7 @@ from ..storage.lock import RunLock
 from ..storage.store import FIT, Store, has_fit
 from .expected_time import foreseen, placement
 from .layout import layout_of, run_attributes
-from .output_file import folder_of_run
+from .output_file import folders_of_run
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -144,7 +144,7 @@ def _begin_store(
     identity = run_attributes(config, source)
     if not fresh and store.is_run():
         current_config.begin_run(store, identity["config"], identity["input_fingerprint"])
-    store.create_group({**identity, "folder": folder_of_run(store.url), **history.attributes})
+    store.create_group({**identity, "folders": folders_of_run(store.url), **history.attributes})
 
 
 def result_of(store: Store, progress: RunProgress, started: float) -> RunResult:

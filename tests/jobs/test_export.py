@@ -172,9 +172,22 @@ def test_input_of_a_run_in_another_folder_is_not_replaced(tmp_path, monkeypatch,
     for name in ("x.npy", "y.npy"):
         out = written.format(moved / name)
         assert "holds the input, which would be lost" in refused(2, "export", moved / "run.zarr", out)
-    np.save(tmp_path / "x.npy", np.zeros(3))
-    lle("export", moved / "run.zarr", tmp_path / "x.npy")
-    assert np.load(tmp_path / "x.npy").shape == (60, 2)
+    alone = (moved / "run.zarr").rename(tmp_path / "alone.zarr")
+    moved.rename(folder)
+    assert "holds the input, which would be lost" in refused(2, "export", alone, written.format(folder / "x.npy"))
+    (out := tmp_path / "results" / "x.npy").parent.mkdir()
+    np.save(out, np.zeros(3))
+    lle("export", alone, out)
+    assert np.load(out).shape == (60, 2)
+
+
+def test_a_file_that_matches_the_pattern_of_the_input_is_not_written(tmp_path):
+    (rows := tmp_path / "rows").mkdir()
+    np.save(rows / "a.npy", np.random.default_rng(3).normal(size=(60, 3)))
+    lle("run", write_config(tmp_path, input={"kind": "npy", "path": f"{rows}/*.npy"}))
+    assert "a later run would read this file as input" in refused(2, "export", tmp_path / "run.zarr", rows / "y.npy")
+    assert names_in(rows) == {"a.npy"}
+    lle("export", tmp_path / "run.zarr", tmp_path / "y.npy")
 
 
 def test_relative_file_name_is_accepted(store, tmp_path, monkeypatch):
