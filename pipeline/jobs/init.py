@@ -148,7 +148,7 @@ def _commented_columns(features: Sequence[str]) -> str:
     about = "these are the features"
     if len(features) > MAX_LISTED:
         features, about = features[:3], f"the first of {len(features):,} features"
-    return f"  # columns: {in_flow_style(list(features))}   {about}; list those to take"
+    return f"  # columns: {in_flow_style(list(features))}   # {about}; list those to take"
 
 
 def _line(key: str, value: object, comment: str, indent: int = 2) -> str:

@@ -347,7 +347,7 @@ def test_of_many_features_the_first_are_listed(tmp_path):
         pd.DataFrame(RNG.normal(size=(60, n)), columns=names[:n]).to_parquet(tmp_path / f"{n}.parquet")
         lle("init", tmp_path / f"{n}.parquet", "-o", tmp_path / f"{n}.yaml")
         text = (tmp_path / f"{n}.yaml").read_text()
-        assert f"  # columns: [{listed}]   " in text
+        assert f"  # columns: [{listed}]   # " in text
         assert ("the first of 501 features; list those to take" in text) == (n == 501)
 
 
