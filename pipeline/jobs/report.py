@@ -1,7 +1,7 @@
 """Write the report of a store again; for an unfinished run, from its finished steps."""
 
 from ..engine import current_config
-from ..engine.checkpoint import finished_blocks
+from ..engine.checkpoint import delete_step_record, finished_blocks
 from ..report.metrics import Stopped
 from ..stages.write_report import write_report
 from ..storage.lock import running
@@ -16,6 +16,8 @@ def rebuild_report(store: Store) -> None:
     before = (metrics or {}).get("stopped")
     if stopped and not stopped["running"] and before and before["reason"]:
         stopped = before
+    if stopped and stopped["stage"] != "write_report":  # a later run of a finished config writes its report again
+        delete_step_record(store, "write_report.write")
     write_report(store, 0, stopped=stopped)
 
 

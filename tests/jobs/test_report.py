@@ -72,6 +72,19 @@ def test_stopped_run_of_a_changed_config_is_not_finished(tmp_path, run_until, me
     assert "stopped in mend_graph. No row has coordinates yet" in metrics_of()["verdict"]
 
 
+def test_report_of_a_failed_config_is_replaced_by_the_next_run(tmp_path, metrics_of):
+    """The run of the earlier config reuses all its blocks, but not the report, which is of the other config."""
+    points = np.random.default_rng(6).normal(size=(60, 3))
+    points[7] = np.nan
+    config = npy_config(tmp_path, points, preprocess={"invalid": "drop"}, **FEW)
+    lle("run", config)
+    refused(2, "run", config, "--set", "preprocess.invalid=error")
+    lle("report", tmp_path / "run.zarr")
+    assert metrics_of()["n_points"] is None
+    lle("run", config)
+    assert metrics_of()["n_points"] == 59
+
+
 def test_missed_bound_is_the_verdict(tmp_path, metrics_of):
     rng = np.random.default_rng(3)
     points = np.concatenate([rng.random((150, 3)), rng.random((100, 3)) + 50])
