@@ -32,7 +32,7 @@ LONG = array_specs.SEARCHED_INDICES.name
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """read_graph (precomputed), read_k (k_per_point) -> request -> send (both precomputed) -> cut."""
+    """cut; before it read_k for k_per_point, and read_graph -> request -> send for a precomputed graph."""
     k_min, k_max = config.k_bounds
     is_precomputed = config.neighbors.precomputed is not None
     width = k_max

@@ -181,7 +181,8 @@ def explore(store: Store, config: dict[str, object], collected: Metrics) -> byte
 def figure_title(config: Json, collected: Metrics) -> str:
     sizes = collected.list_sizes
     k = f", k = {sizes['least']} to {sizes['most']}" if sizes else f", k = {config['neighbors']['n_neighbors']}"
-    k *= collected.method != "pca"
+    if collected.method == "pca":
+        k = ""
     placed = f", {collected.fit_sample['rows_placed']:,} rows placed" if collected.fit_sample else ""
     # without points, the record of its step is damaged
     points = "" if collected.n_points is None else f" of {collected.n_points:,} points"
