@@ -229,7 +229,7 @@ def test_table_without_columns_is_refused(tmp_path):
 def test_table_of_constant_or_text_columns_is_refused_with_the_reason(tmp_path):
     constant = write_table(tmp_path / "constant.csv", pd.DataFrame({"a": np.ones(N), "b": "x"}))
     message = refused(2, "init", constant, "-o", tmp_path / "job.yaml")
-    assert "found a (the same value in all 600 rows), b (text)" in message
+    assert "found a (the same value in all 600 rows), b (text); if one of them holds measurements" in message
     text = write_table(tmp_path / "text.csv", pd.DataFrame({"a": np.where(CLASSES > 1, "yes", "no")}))
     assert "expected a column of numbers, found a (text)" in refused(2, "init", text, "-o", tmp_path / "job.yaml")
     pd.read_csv(text).to_csv(text)

@@ -8,6 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lle.cli.commands import app
+from lle.engine.checkpoint import step_record
+from lle.storage.store import Store
 from tests.support.commands import FEW, lle, npy_config, refused, write_config
 
 CURVE = {"kind": "synthetic", "name": "s_curve", "n_points": 300}
@@ -83,6 +85,16 @@ def test_report_of_a_failed_config_is_replaced_by_the_next_run(tmp_path, metrics
     assert metrics_of()["n_points"] is None
     lle("run", config)
     assert metrics_of()["n_points"] == 59
+
+
+def test_report_keeps_the_record_of_a_report_that_is_being_written(tmp_path, metrics_of):
+    config = npy_config(tmp_path, np.random.default_rng(7).normal(size=(60, 3)), **FEW)
+    lle("run", config)
+    [marker] = (tmp_path / "run.zarr/_done/write_report").glob("*")
+    marker.unlink()
+    lle("report", tmp_path / "run.zarr")
+    assert "stopped in write_report" in metrics_of()["verdict"]
+    assert step_record(Store(str(tmp_path / "run.zarr")), "write_report.write") is not None
 
 
 def test_missed_bound_is_the_verdict(tmp_path, metrics_of):

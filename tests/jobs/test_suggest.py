@@ -105,7 +105,15 @@ class TestChoice:
                 done=lambda: [pca],
                 embedding=lambda *_: None,
                 scores_by_components=lambda y: np.full(10, 0.99),
-                run=lambda method, k, m, reg: better if m == 6 else dataclasses.replace(pca, n_components=m, lost="T"),
+            )
+            best, search.trials.run = (
+                search.chosen,
+                lambda method, k, m, reg: dataclasses.replace(pca, n_components=m, lost="T"),
+            )
+            search._try_more_components()
+            assert (search.chosen, search.n_components) == (best, 2)  # a run would warn of every number
+            search.trials.run = lambda method, k, m, reg: (
+                better if m == 6 else dataclasses.replace(pca, n_components=m, lost="T")
             )
             search._try_more_components()
             assert (search.chosen is better) == (crowded or (gain > 0 and bool(lost)))

@@ -29,6 +29,7 @@ from lle.storage import array_specs
 from lle.storage.blocks import Blocks
 from lle.storage.store import Store
 from tests.support.commands import lle, npy_config, refused, roll_store, write_config
+from tests.support.plans import config_of, make_layout
 from tests.support.points import swiss_roll
 from tests.support.sampled_factors import roll_factor
 from tests.support.stored import flip
@@ -440,3 +441,10 @@ def test_the_planned_bytes_of_the_write_are_enough(tmp_path, align):
         lambda: solve_embedding.write_embedding(store, 0, m, m, 1, "scores", Blocks(n, n), align is not None, False)
     )
     assert peak <= planned["solve_embedding.write"] - TASK_BYTES < 1.5 * peak
+
+
+def test_forecast_of_pca_takes_the_smaller_side_of_the_table():
+    config = config_of(method="pca")
+    sizes = ((10_000, 100), (100, 10_000))
+    tall, wide = (replace(make_layout(config), n_points=n, n_features=d) for n, d in sizes)
+    assert solve_embedding.project_step(config, tall).work == solve_embedding.project_step(config, wide).work
