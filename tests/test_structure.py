@@ -18,7 +18,6 @@ MAX_TOP_ENTRIES = 16
 IMPORTED_LATE = (
     "dask.array",
     "dask_ml",
-    "datashader",
     "kubernetes",
     "matplotlib",
     "pandas",

@@ -5,11 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba_array
 
 from ..core.arrays import Array, Float64, Int64, UInt8
 from .point_colors import Range
 
 POINTS_AT_ONCE = 2**20
+FAINTEST = 110
+"""Opacity of the pixels with the fewest points, of 255."""
 
 Shape = tuple[int, int]
 """Rows and columns of pixels; the first row is the lowest."""
@@ -54,16 +57,25 @@ def mean_values(panel: Panel, shape: Shape, values: Array) -> Float64:
 
 
 def shade_classes(panel: Panel, shape: Shape, codes: Array, colors: Sequence[str]) -> UInt8:
-    """RGBA: class colours mixed by their counts around a pixel, opacity by rank of density.
+    """RGBA (height, width, 4): class colours mixed by their counts around a pixel, opacity by rank of density.
 
     codes: (n,) class of each point from 0 on, an index into `colors` (#rrggbb).
     """
-    # Importing these takes seconds, so pictures without classes avoid it.
-    import xarray
-    from datashader.transfer_functions import shade
+    counts, of_points = count_points(panel, shape), to_rgba_array(colors)[codes, :3]
+    sums = np.stack([count_points(panel, shape, values) for values in of_points.T], axis=-1)
+    return shaded(counts, sums[counts > 0] / counts[counts > 0, None], FAINTEST)
 
-    counts = [count_points(panel.take(codes == code), shape).astype(np.uint32) for code in range(len(colors))]
-    classes = {"class": list(range(len(colors)))}
-    stacked = xarray.DataArray(np.stack(counts, axis=-1), dims=("y", "x", "class"), coords=classes)
-    shaded = shade(stacked, color_key=list(colors), how="eq_hist", min_alpha=110)
-    return np.asarray(shaded.to_pil(origin="upper"))
+
+def shaded(counts: Float64, colors: Float64, faintest: int) -> UInt8:
+    """RGBA (height, width, 4) of pixels with these numbers of points (height, width).
+
+    colors: (k, 3), 0 to 1, of the k pixels with points. The opacity is the rank of the number of points: 255 for the
+    largest, `faintest` for the smallest.
+    """
+    picture, is_drawn = np.zeros((*counts.shape, 4), np.uint8), counts > 0
+    numbers = np.minimum(counts[is_drawn], 2**16 - 1).astype(np.int64)  # larger numbers have the same rank
+    rank = (np.cumsum(np.bincount(numbers)) / max(1, len(numbers)))[numbers]
+    lowest = rank.min(initial=1.0)
+    picture[is_drawn, :3] = np.rint(255 * colors)
+    picture[is_drawn, 3] = 255 if lowest == 1.0 else faintest + (255 - faintest) * (rank - lowest) / (1.0 - lowest)
+    return picture

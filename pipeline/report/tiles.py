@@ -10,12 +10,11 @@ from scipy.ndimage import convolve
 from ..core.arrays import Bools, Float64, UInt8
 from .color_key import ColorKey
 from .images import png_of
+from .panel import FAINTEST, shaded
 from .placed_points import Part, PlacedPoints
 
-FAINTEST = 110
-"""Opacity of the pixels with the fewest points, of 255."""
 FAINTEST_OF_FEW, FEW = 210, 20_000
-"""Another such opacity, and the number of points up to which it is used: single points would look pale."""
+"""Another `FAINTEST`, and the number of points up to which it is used: single points would look pale."""
 RADII = ((2_000, 3), (20_000, 2), (150_000, 1))
 """Radius of a point in pixels up to a number of points in the picture; one pixel above."""
 BLOCK = 2**16
@@ -74,17 +73,15 @@ def _drawn(
     n = sums[0][inside].sum()
     if radius := max(0, larger + next((radius for limit, radius in RADII if n <= limit), 0)):
         sums = convolve(sums, _disc(radius), mode="constant")
-    is_drawn = sums[0][inside] > 0
-    counts, *others = (table[inside][is_drawn] for table in sums)
-    picture = np.zeros((*is_drawn.shape, 4), np.uint8)
-    picture[is_drawn, 3] = _opacity(counts, FAINTEST_OF_FEW if n <= FEW else FAINTEST)
+    counts = sums[0][inside]
+    counts_drawn, *others = (table[inside][counts > 0] for table in sums)
     if is_scale:
         n_known, steps = others
         code = np.where(n_known > 0, steps / np.maximum(n_known, 1), len(colors) - 1).astype(np.int64)
-        picture[is_drawn, :3] = np.rint(255 * colors)[code]
+        mean_colors = colors[code]
     else:
-        picture[is_drawn, :3] = np.rint(255 * np.array(others) / counts).T
-    return picture
+        mean_colors = np.column_stack(others) / counts_drawn[:, None]
+    return shaded(counts, mean_colors, FAINTEST_OF_FEW if n <= FEW else FAINTEST)
 
 
 def _sums(
@@ -103,16 +100,6 @@ def _sums(
         drawn_codes.append(codes[block][is_drawn])
     pixel, code = np.concatenate(pixels), np.concatenate(drawn_codes)
     return np.array([np.bincount(pixel, value[code], width * height).reshape(height, width) for value in values])
-
-
-def _opacity(n: Float64, faintest: int) -> UInt8:
-    """Opacity of pixels with n >= 1 points, (k,), by the rank of n, 255 for the largest n."""
-    numbers = np.minimum(n, 2**16 - 1).astype(np.int64)  # larger numbers have the same rank
-    rank = (np.cumsum(np.bincount(numbers)) / max(1, len(n)))[numbers]
-    lowest = rank.min(initial=1.0)
-    if lowest == 1.0:
-        return np.full(len(n), 255, np.uint8)
-    return np.asarray(faintest + (255 - faintest) * (rank - lowest) / (1.0 - lowest)).astype(np.uint8)
 
 
 def _disc(radius: int) -> Float64:
