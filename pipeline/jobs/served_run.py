@@ -18,10 +18,10 @@ from ..engine import current_config
 from ..engine.checkpoint import recorded_steps
 from ..engine.step import Json
 from ..report.class_names import name_places
-from ..report.color_key import ColorKey, color_key
 from ..report.column import Column
 from ..report.explore import ExplorerPage, component_of, render_served
 from ..report.placed_points import Part, PlacedPoints, side_by_side
+from ..report.point_colors import ColorKey, color_key
 from ..report.tiles import draw_part
 from ..stages.ingest_ids import stored_ids
 from ..stages.input_columns import exported_name

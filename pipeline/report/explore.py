@@ -14,10 +14,10 @@ import numpy as np
 
 from ..core.arrays import Array, Float64
 from ..engine.step import Json
-from .color_key import color_key
 from .column import Column
 from .images import Shape, Sheet
 from .number_format import template
+from .point_colors import color_key
 
 if TYPE_CHECKING:
     import pyarrow as pa

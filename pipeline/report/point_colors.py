@@ -1,4 +1,4 @@
-"""Colours of points, by class, by value, or one for all, and their key: a legend, a colour bar or text of a page."""
+"""Colours of points in figures and explorers, by class, by value, or one for all, and their key: also a legend."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,36 +8,58 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import Normalize, to_rgba_array
+from matplotlib.colors import Normalize, to_hex, to_rgba_array
 from matplotlib.figure import Figure
 
-from ..core.arrays import Bools, Float64, Int64, UInt8
+from ..core.arrays import Array, Bools, Float64, Int64, UInt8
+from ..engine.step import Json
 from .column import MAX_CLASSES, Column
-from .figure_style import COLOR_MAP, INK, MISSING, POINT, RULE, add_legend, class_colors, plain_text
+from .figure_style import COLOR_MAP, INK, MISSING, OKABE_ITO, ON_DARK, POINT, RULE, add_legend, class_colors, plain_text
 
 Range = tuple[float, float]
 
+STEPS = 64
+"""Steps of a colour scale of the explorers."""
+UNKNOWN = MISSING, ON_DARK[MISSING]
+"""The colour of unknown values and of classes without a colour, on a light and on a dark page."""
 COLOR_TAILS = ((0.1, 3.0), (1.0, 5.0), (5.0, 10.0))
 """For colours, which must tell apart most values. A view must show nearly all points."""
 
 
-class Classes(NamedTuple):
-    """The classes with a colour of their own, in the order of the column, and one entry for all other points, if any.
+class ColorKey(NamedTuple):
+    """How the points of the explorers, and classes in figures, get their colours.
 
-    codes: (n,), index into the entries. entries: name and number of points. n_named: how many of them are a single
-    class. code_of: (n_names + 1,), the code of each class of the column, and of unknown ones.
+    kind: "plain", "classes" or "scale". codes: (n,) uint8, an index into colours; the last colour of a scale is that of
+    unknown values. palettes: colours (#rrggbb) on a light and on a dark page. entries: of a class key, name and number
+    of points for each colour; n_named: how many of them are a single class, in the order of the column, before one for
+    all other points; code_of: the code of each class of the column, and of unknown ones. range: of a scale, None
+    without values; log: it is logarithmic; clipped: values are outside of it; unknown: number of points without a
+    value.
     """
 
+    kind: str
     codes: UInt8
-    entries: list[tuple[str, int]]
-    n_named: int
-    code_of: UInt8
+    palettes: tuple[list[str], list[str]]
+    entries: Sequence[tuple[str, int]] = ()
+    n_named: int = 0
+    code_of: Sequence[int] = ()
+    range: tuple[float, float] | None = None
+    log: bool = False
+    clipped: bool = False
+    unknown: int = 0
+
+    def described(self, dark: bool) -> Json:
+        """The key in the form of a page."""
+        colors = self.palettes[dark]
+        entries = [{"name": name, "count": n, "color": colors[code]} for code, (name, n) in enumerate(self.entries)]
+        copied = ("kind", "range", "log", "clipped", "unknown")
+        return {**{name: getattr(self, name) for name in copied}, "colors": colors, "entries": entries}
 
 
 class Paint(NamedTuple):
     """How points get colours: by class, by value through `norm`, or (no label) one colour for all.
 
-    names, colors (#rrggbb): of the entries of `Classes`. codes: (n,), index into them. values: (n,), NaN if unknown.
+    names, colors (#rrggbb): of the entries of a `ColorKey`. codes: (n,), index into them. values: (n,), NaN if unknown.
     Only codes and values of points drawn have a meaning; a key has neither.
     """
 
@@ -100,8 +122,39 @@ def scale_of(known: Float64) -> tuple[Range, bool]:
     return robust_range(known, COLOR_TAILS), False
 
 
-def choose_classes(column: Column, is_drawn: Bools | None = None) -> Classes:
-    """Which classes of the points drawn get a colour: all, or the MAX_CLASSES - 1 largest if there are too many."""
+def color_key(column: Column | None, n: int) -> ColorKey:
+    """The colours of n points by a column; None colours all alike. The smallest of too many classes share one."""
+    if column is None:
+        return ColorKey("plain", np.zeros(n, np.uint8), ([OKABE_ITO[0]], [OKABE_ITO[4]]))
+    if column.names is None:
+        return _scale_key(column.values)
+    return class_key(column)
+
+
+def _scale_key(values: Array) -> ColorKey:
+    is_known = np.isfinite(values)
+    known = values[is_known].astype(np.float64)
+    scale, is_log, codes = None, False, np.full(len(values), STEPS, np.uint8)
+    if known.size:
+        scale, is_log = scale_of(known)
+        low, high = scale
+        with np.errstate(divide="ignore", over="ignore"):
+            places, width = (np.log(known.clip(0.0) / low), np.log(high / low)) if is_log else (known - low, high - low)
+        codes[is_known] = np.clip(STEPS * (places / width), 0, STEPS - 1) if low < high else STEPS // 2
+    clipped = scale is not None and bool(known.min() < scale[0] or known.max() > scale[1])
+    unknown = len(values) - len(known)
+    return ColorKey("scale", codes, _scale_colors(), range=scale, log=is_log, clipped=clipped, unknown=unknown)
+
+
+def _scale_colors() -> tuple[list[str], list[str]]:
+    """Colours of the steps, without the end of the map that is near the page's colour, and that of unknown values."""
+    steps = (np.linspace(*ends, STEPS) for ends in ((0.0, 0.92), (0.25, 1.0)))
+    light, dark = ([to_hex(color) for color in colormaps[COLOR_MAP](shares)] for shares in steps)
+    return [*light, UNKNOWN[0]], [*dark, UNKNOWN[1]]
+
+
+def class_key(column: Column, is_drawn: Bools | None = None) -> ColorKey:
+    """The classes of the points drawn that get a colour: all, or the MAX_CLASSES - 1 largest if there are too many."""
     names = column.names or ()
     classes = np.where(column.values < 0, len(names), column.values)
     counts = np.bincount(classes if is_drawn is None else classes[is_drawn], minlength=len(names) + 1)
@@ -114,7 +167,8 @@ def choose_classes(column: Column, is_drawn: Bools | None = None) -> Classes:
     if n_points := int(counts.sum() - counts[shown].sum()):
         n_others = len(drawn) - len(shown)
         entries.append((f"{n_others} other classes" if n_others else "unknown", n_points))
-    return Classes(code_of[classes], entries, len(shown), code_of)
+    light, dark = ([*class_colors(len(shown), page), UNKNOWN[page]][: len(entries)] for page in (False, True))
+    return ColorKey("classes", code_of[classes], (light, dark), entries, len(shown), code_of.tolist())
 
 
 def paint_points(color: Column | None, is_drawn: Bools) -> Paint:
@@ -122,9 +176,9 @@ def paint_points(color: Column | None, is_drawn: Bools) -> Paint:
     if color is None:
         return PLAIN
     if color.names is not None:
-        codes, entries, n_named, _ = choose_classes(color, is_drawn)
-        colors = (*class_colors(n_named), MISSING)[: len(entries)]
-        return Paint(color.label, tuple(name for name, _ in entries), colors, n_named, codes)
+        key = class_key(color, is_drawn)
+        names, colors = tuple(name for name, _ in key.entries), tuple(key.palettes[0])
+        return Paint(color.label, names, colors, key.n_named, key.codes)
     known = color.values[is_drawn & np.isfinite(color.values)]
     if not known.size:
         return PLAIN

@@ -8,10 +8,10 @@ from matplotlib.colors import to_rgba_array
 from scipy.ndimage import convolve
 
 from ..core.arrays import Bools, Float64, UInt8
-from .color_key import ColorKey
 from .images import png_of
 from .panel import FAINTEST, shaded
 from .placed_points import Part, PlacedPoints
+from .point_colors import ColorKey
 
 FAINTEST_OF_FEW, FEW = 210, 20_000
 """Another `FAINTEST`, and the number of points up to which it is used: single points would look pale."""

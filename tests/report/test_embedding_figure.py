@@ -20,12 +20,11 @@ from matplotlib.text import Text
 
 from lle.config.load import resolved
 from lle.report import charts, component_layout, embedding_figure, figure_style, panel
-from lle.report.color_key import color_key
 from lle.report.column import Column
 from lle.report.component_layout import SMALLEST_SCALE, shelves
 from lle.report.embedding_figure import draw_embedding
 from lle.report.figure_style import COLOR_MAP, INK, MISSING, OKABE_ITO, class_colors, to_pair, to_png
-from lle.report.point_colors import paint_points, robust_range
+from lle.report.point_colors import color_key, paint_points, robust_range
 from lle.stages import report_columns
 from tests.support.seeds import seeds
 

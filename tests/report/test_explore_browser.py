@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from lle.jobs.served_run import ServedRun
-from lle.report.color_key import color_key
 from lle.report.column import Column
 from lle.report.explore import render_explorer
 from lle.report.images import image_png, make_sheet
+from lle.report.point_colors import color_key
 from tests.support.browser import (
     CONTRASTS,
     axe_problems,
@@ -147,7 +147,7 @@ def test_points_without_a_value_are_grey_and_under_the_others(show):
         box, (x, up) = page.locator("#canvas").bounding_box(), page.evaluate(PLACE, point)
         shot = page.screenshot(clip={"x": box["x"] + x - 1, "y": box["y"] + up - 1, "width": 2, "height": 2})
         color = np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).mean(axis=(0, 1))
-        assert np.ptp(color) > 40  # the grey is #b4bcc6
+        assert np.ptp(color) > 40  # the grey is #a3acb7
 
 
 def test_names_in_the_picture_do_not_cover_each_other(show):

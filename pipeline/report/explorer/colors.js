@@ -1,6 +1,6 @@
 // How points get their colours: one code for each point, and the colour of each code.
 
-/** The codes of points by a key of report/color_key.py: classes with a colour, or steps of a scale; 64 is unknown. */
+/** The codes of points by a key of report/point_colors.py: classes with a colour, or steps of a scale; 64 is unknown. */
 function codesOf(values, codeOf, {kind, range, log}) {
   if (kind === "classes") return Uint8Array.from(values, (code) => codeOf[Math.min(code, codeOf.length - 1)]);
   const [low, high] = range ?? [0, 0];
