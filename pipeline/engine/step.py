@@ -8,7 +8,7 @@ function say what is stored of it: every parameter is part of the fingerprint of
 import hashlib
 import json
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, cast, get_type_hints
 
@@ -79,9 +79,6 @@ class Task(Generic[R]):
     def locations(self) -> set[str]:
         """Names of the parameters that locate data."""
         return {name for name in self.parameters if self._is_marked(name, LOCATION)}
-
-    def with_parameters(self, **changed: object) -> "Task[R]":
-        return replace(self, parameters={**self.parameters, **changed})
 
     def _is_marked(self, name: str, mark: str) -> bool:
         return mark in getattr(_annotations(self.function).get(name), "__metadata__", ())

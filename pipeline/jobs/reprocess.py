@@ -74,7 +74,7 @@ class VersionHistory(History):
         if not self.source_stores or not self.source.detects_changes:
             return step
         earlier = self.source_stores[0].url, earlier_blocks(self.source_stores[0], self._input)
-        return replace(step, task=step.task.with_parameters(earlier=earlier))
+        return replace(step, task=replace(step.task, parameters={**step.task.parameters, "earlier": earlier}))
 
     def chained(self, upstream: str, step: Step[Report], reports: Sequence[Report]) -> str:
         if locations := step.task.locations:
@@ -96,12 +96,6 @@ class VersionHistory(History):
             INPUT, replace(self._input, content=content)
         )  # from now on the next run may reuse these blocks
         return stage == last and content == self.content
-
-
-def content_of(store: Store) -> str:
-    """The digest of the input of a version; "" if it is unknown."""
-    recorded = store.read_record(INPUT, InputState)
-    return "" if recorded is None else recorded.content
 
 
 def earlier_blocks(source_store: Store, now: InputState) -> list[int]:
@@ -176,8 +170,7 @@ def reprocess(
             log("nothing has changed: the input has other files or dates, but the same bytes")
             _prune(root, config, log)
             return _unchanged(root, result.computed, result.reused, started)
-        others = finished_versions(root)[::-1] if root.pointer() is None else []
-        root.publish(version_id(store), fingerprint, content_of(store), result.metrics.get("n_input"), others)
+        publish(root, store)
         log(f"published: {version_id(store)}")
         _prune(root, config, log)
     return replace(result, version=version_id(store), seconds=time.perf_counter() - started)
@@ -245,6 +238,14 @@ def _prune(root: Versions, config: Config, log: Callable[[str], None]) -> None:
         log(f"pruned: {', '.join(deleted)}")
     for failure in failures:
         log(f"not pruned: {failure}")
+
+
+def publish(root: Versions, store: Store) -> None:
+    """Publish a finished version. Without a published one, the other finished versions become its history."""
+    others = finished_versions(root)[::-1] if root.pointer() is None else []
+    fingerprint, n_rows = str(store.attributes().get("fingerprint", "")), (store.metrics() or {}).get("n_input")
+    recorded = store.read_record(INPUT, InputState)
+    root.publish(version_id(store), fingerprint, "" if recorded is None else recorded.content, n_rows, others)
 
 
 def version_id(store: Store) -> str:

@@ -6,7 +6,7 @@ from ..core.errors import ConfigError, StoreError
 from ..engine.step import Json
 from ..storage.lock import FOR_A_COMMAND, LOCK, RunLock
 from ..storage.versions import Versions
-from .reprocess import content_of, finished_versions, is_finished
+from .reprocess import finished_versions, is_finished, publish
 
 
 class Version(TypedDict):
@@ -77,9 +77,7 @@ def publish_version(url: str, version: str) -> dict[str, str | None]:
     with RunLock(root.store, LOCK, FOR_A_COMMAND):
         root.delete_damaged_pointer()
         before = None if (pointer := root.pointer()) is None else pointer.version
-        others = finished_versions(root)[::-1] if pointer is None else []
-        fingerprint, n_rows = str(store.attributes().get("fingerprint", "")), (store.metrics() or {}).get("n_input")
-        root.publish(version, fingerprint, content_of(store), n_rows, others)
+        publish(root, store)
     return {"store": root.url, "published": version, "before": before}
 
 
