@@ -57,17 +57,12 @@ def short_traceback(function: Function) -> Function:
         try:
             return function(*arguments, **keywords)
         except (ValueError, TypeError, LleError) as error:
-            if not _raised_here(error):
+            module = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+            if not str(module).startswith((PACKAGES[0], "sklearn.utils.validation")):  # an error of another library
                 raise
             raise error.with_traceback(None) from None
 
     return cast(Function, call)
-
-
-def _raised_here(error: Exception) -> bool:
-    """Whether this package or scikit-learn's check of arguments raised the error, and not another library."""
-    module = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
-    return str(module).startswith((PACKAGES[0], "sklearn.utils.validation"))
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

@@ -74,8 +74,9 @@ def begin_step(
         return {}
     delete_step_record(store, step.key)
     other_steps = begun_steps(store) - set(finished_steps or ())
-    if step.is_measurement or finished_steps is None:
-        other_steps = _steps_to_replace(store, step, other_steps)
+    if other_steps and (step.is_measurement or finished_steps is None):  # only those of another method
+        steps = recorded_steps(store)
+        other_steps = {key for key in other_steps & steps.keys() if step.written.intersection(steps[key].written)}
     for key in other_steps:
         delete_step_record(store, key)
     adopted = _take_over(store, step, fingerprint, source_stores)
@@ -137,12 +138,6 @@ def _outputs_exist(store: Store, step: Step[R], record: StepRecord) -> bool:
     """Whether the arrays of a step exist unless deleted, and its report files, which people may have changed."""
     arrays = [array for array in step.arrays if array.spec.name not in record.freed]
     return all(map(store.holds, arrays)) and (not step.depends_on_records or store.metrics() is not None)
-
-
-def _steps_to_replace(store: Store, step: Step[R], candidates: set[str]) -> set[str]:
-    """The steps among `candidates` with arrays that this step writes too. They belong to another method."""
-    steps = recorded_steps(store) if candidates else {}
-    return {key for key in candidates & steps.keys() if not step.written.isdisjoint(steps[key].written)}
 
 
 def delete_unused_steps(store: Store, stage: str, used: set[str]) -> None:

@@ -70,7 +70,9 @@ class Executor:
         if step.runs_on != WHOLE_DATA:
             task_costs.check_worker(step, self.worker_limit())
         elif not self.runs_here(step):
-            task_costs.check_worker(step, self.high_memory_limit())
+            offering = [w for w in self._workers() if w["resources"].get(self.memory_resource, 0) >= 1]
+            limits = (w["memory_limit"] for w in offering if w["memory_limit"])
+            task_costs.check_worker(step, min(limits, default=self.high_memory))
         if step.runs_on != WORKER and self.runs_here(step):
             task_costs.check_driver(step, available_memory())
 
@@ -78,11 +80,6 @@ class Executor:
         """Memory limit of one task on the smallest worker in bytes, including the process of the worker."""
         limits = [w["memory_limit"] // max(1, w["nthreads"]) for w in self._workers() if w["memory_limit"]]
         return min(limits, default=self.memory)
-
-    def high_memory_limit(self) -> int | None:
-        """Memory limit of the smallest worker that runs whole-data steps, one at a time."""
-        offering = [w for w in self._workers() if w["resources"].get(self.memory_resource, 0) >= 1]
-        return min((w["memory_limit"] for w in offering if w["memory_limit"]), default=self.high_memory)
 
     def _workers(self) -> list[Json]:
         return [] if self.client is None else list(workers_of(self.client).values())

@@ -81,15 +81,12 @@ def _opened(partial: Path, path: Path) -> "h5py.File":
         if error.errno:
             raise
         raise ConfigError(f"{path}: expected an .h5ad file (HDF5), found something else; choose another name") from None
-    groups = [file[name] for name in ("obsm", "uns") if name in file]
-    if path.exists() and not (_is_table(file.get("obs")) and all(hasattr(group, "keys") for group in groups)):
+    obs, groups = file.get("obs"), [file[name] for name in ("obs", "obsm", "uns") if name in file]
+    is_known = obs is not None and all(hasattr(group, "keys") for group in groups)
+    if path.exists() and not (is_known and obs.attrs.get("_index", "_index") in obs):
         file.close()
         raise ConfigError(f"{path}: expected an .h5ad file with obs, found HDF5 of another kind; choose another name")
     return file
-
-
-def _is_table(obs: "h5py.Group | None") -> bool:
-    return obs is not None and hasattr(obs, "keys") and obs.attrs.get("_index", "_index") in obs
 
 
 def _write(file: "h5py.File", store: Store, name: str, out: str) -> int:
