@@ -42,9 +42,12 @@ def matches(pattern: str) -> list[str]:
 
 def _folders(top: str, pattern: str) -> Iterator[str]:
     """A folder, and those below it that are not hidden, each with a separator at its end; "" is the current folder."""
-    visited, n_entries = set[tuple[int, int]](), 0
-    _is_new(top or os.curdir, visited)
+    visited, n_entries = set[str](), 0
     for path, folders, files in os.walk(top or os.curdir, followlinks=True):
+        if (place := os.path.realpath(path)) in visited:
+            folders.clear()
+            continue
+        visited.add(place)
         n_entries += len(folders) + len(files)
         if n_entries > MAX_ENTRIES:
             raise InputError(
@@ -53,17 +56,4 @@ def _folders(top: str, pattern: str) -> Iterator[str]:
             )
         name = path if top else os.path.relpath(path)
         yield "" if name == os.curdir else os.path.join(name, "")
-        folders[:] = [name for name in folders if name[0] != "." and _is_new(os.path.join(path, name), visited)]
-
-
-def _is_new(folder: str, visited: set[tuple[int, int]]) -> bool:
-    """Whether a folder was not visited before; adds it to `visited`."""
-    try:
-        status = os.stat(folder)
-    except OSError:
-        return False
-    place = (status.st_dev, status.st_ino)
-    if place in visited:
-        return False
-    visited.add(place)
-    return True
+        folders[:] = [name for name in folders if name[0] != "."]
