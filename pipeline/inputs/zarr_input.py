@@ -39,16 +39,15 @@ NOT_CODING = {"shape", "attributes", "consolidated_metadata"}  # metadata that c
 
 
 class Location(NamedTuple):
-    """One Zarr group or array: its URL as given, and the local folder or the obstore store behind it."""
+    """One Zarr group or array: its folder or URL, and the obstore store behind a URL."""
 
     url: str
-    folder: str | None
     remote: "ObjectStore | None"
 
     @property
     def can_list(self) -> bool:
         """Whether names can be listed; plain web servers cannot."""
-        return self.folder is not None or not self.url.startswith("http")
+        return self.remote is None or not self.url.startswith("http")
 
 
 def open_zarr(
@@ -92,8 +91,14 @@ class ZarrRows(Rows):
     @cached_property
     def _files(self) -> list[tuple[str, int, str]]:
         """Name, size and time (remote: tag) of the array's files at the first call."""
-        folder, path = self._location.folder, self._array.path
-        return _list_remote(self._location, path) if folder is None else list(_list_folder(Path(folder) / path))
+        location, path = self._location, self._array.path
+        if location.remote is None:
+            return list(_list_folder(Path(location.url) / path))
+        if not location.can_list:
+            return []
+        with reading(location.url):
+            entries = [entry for batch in location.remote.list(path or None) for entry in batch]
+        return [(entry["path"], entry["size"], str(entry["e_tag"] or entry["last_modified"])) for entry in entries]
 
     @cached_property
     def _states(self) -> dict[str, list[object]]:
@@ -157,28 +162,19 @@ def _list_folder(folder: Path) -> Iterator[tuple[str, int, str]]:
             yield (os.path.relpath(os.path.join(directory, name), folder), status.st_size, str(status.st_mtime_ns))
 
 
-def _list_remote(location: Location, prefix: str) -> list[tuple[str, int, str]]:
-    if location.remote is None or not location.can_list:
-        return []
-    with reading(location.url):
-        entries = [entry for batch in location.remote.list(prefix or None) for entry in batch]
-    return [(entry["path"], entry["size"], str(entry["e_tag"] or entry["last_modified"])) for entry in entries]
-
-
 def locate(url: str) -> list[Location]:
     if not is_url(url):
-        return [Location(path, path, None) for path in find_paths(url, "url")]
+        return [Location(path, None) for path in find_paths(url, "url")]
     try:
-        return [Location(url, None, open_remote(url))]
+        return [Location(url, open_remote(url))]
     except ConfigError as error:
         raise InputError(f"input.url: {error}") from error
 
 
 def open_node(location: Location) -> "ZarrArray | zarr.Group":
-    if location.folder is not None:
-        store: ZarrStore = zarr.storage.LocalStore(location.folder, read_only=True)
+    if location.remote is None:
+        store: ZarrStore = zarr.storage.LocalStore(location.url, read_only=True)
     else:
-        assert location.remote is not None
         store = RetryingObjectStore(location.remote, read_only=True)
     with reading(location.url):
         try:
