@@ -18,7 +18,8 @@ from ..engine.task_costs import check_plan
 from ..inputs.consistency import one_state
 from ..report.metrics import Metrics
 from ..stages import ingest, write_report
-from ..storage.store import FIT, Store, fitted_store
+from ..storage.run_group import FIT
+from ..storage.store import Store, fitted_store
 from . import placing
 from .expected_time import foreseen, placement
 from .layout import check_layout, layout_of

@@ -20,7 +20,8 @@ from ..stages.ingest_ids import read_ids_step
 from ..stages.solve_embedding import ChosenComponents
 from ..storage import array_specs
 from ..storage.blocks import Blocks
-from ..storage.store import FIT, Store, block_of
+from ..storage.run_group import FIT
+from ..storage.store import Store, block_of
 from .run_stages import StageRun
 
 

@@ -29,7 +29,8 @@ from ..report.metrics import Metrics
 from ..stages import ingest, write_report
 from ..stages.registry import stages_of_run
 from ..storage.lock import RunLock
-from ..storage.store import FIT, Store, has_fit
+from ..storage.run_group import FIT
+from ..storage.store import Store, has_fit
 from .expected_time import foreseen, placement
 from .layout import layout_of, run_attributes
 from .output_file import folders_of_run

@@ -26,7 +26,8 @@ from ..report.findings import with_findings
 from ..report.metrics import Metrics, Stopped
 from ..report.number_format import data_name
 from ..storage import array_specs
-from ..storage.store import FIT, Store, fitted_store, has_fit
+from ..storage.run_group import FIT
+from ..storage.store import Store, fitted_store, has_fit
 from .ingest_ids import stored_ids
 from .input_columns import exported_name
 from .report_columns import color_column, label_name, page_columns, rows_with_place

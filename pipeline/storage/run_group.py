@@ -15,6 +15,8 @@ METRICS, METRICS_CRC = "report/metrics.json", "_run/metrics_crc.json"
 GROUP = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
 POINTER, VERSIONS = "published.json", "versions"  # in a root of versions: the published version, the folder of all
 ELSEWHERE = "choose another output.store"
+FIT = "fit"
+"""Group of the fit in a store with placed rows (input.fit_sample), and the attribute of the store that names it."""
 
 
 class Place(NamedTuple):
@@ -49,11 +51,20 @@ class RunGroup(Bundles):
         names = self.objects.names("")
         other_names = [name for name in names if not name.startswith("_run/")]
         if not other_names:
-            return Place("empty", "nothing")
+            outer = self._outer_group()
+            return Place("foreign", f"a place inside the Zarr group {outer}") if outer else Place("empty", "nothing")
         if any(name.startswith("_run/steps/") for name in names):
             return Place("damaged", "a run without a readable zarr.json")
         owner = "other files" if node is None else "zarr data of another program"
         return Place("foreign", f"{owner}: {_shown(other_names)}")
+
+    def _outer_group(self) -> Path | None:
+        """The folder above this one that is a Zarr group, of which --fresh or a copy takes all; None if remote."""
+        if not isinstance(folder := self.objects.place(), str):
+            return None
+        path = Path(folder).absolute()
+        parents = path.parent.parents if path.name == FIT else path.parents
+        return next((parent for parent in parents if (parent / "zarr.json").is_file()), None)
 
     def require_run(self) -> None:
         """Check that this URL holds a readable run.

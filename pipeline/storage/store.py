@@ -17,16 +17,12 @@ from ..core.arrays import Ints
 from ..core.errors import CorruptChunk, DamagedStore, MissingArray
 from .array_specs import PlannedArray
 from .bundles import Array
-from .run_group import GROUP, RunGroup
+from .run_group import FIT, GROUP, RunGroup
 from .storage_errors import persist, storage_errors
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
     from zarr.types import AnyArray as ZarrArray
-
-
-FIT = "fit"
-"""Group of the fit in a store with placed rows (input.fit_sample), and the attribute of the store that names it."""
 
 
 class Store(RunGroup):
