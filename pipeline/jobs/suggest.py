@@ -18,17 +18,16 @@ from ..config.load import load_config, parse_override
 from ..config.models import Config
 from ..config.yaml_edit import NotEdited, changed, edited
 from ..config.yaml_io import read_mapping, to_yaml
-from ..core.errors import ConfigError, InputError
+from ..core.errors import ConfigError, InputError, counted
 from ..core.patterns import is_url, local_path
 from ..core.signals import interruptible
 from ..core.threads import limited_threads
 from ..engine.step import Json
 from ..kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood, two_nearest
-from ..report.bounds import LOW_TRUSTWORTHINESS
 from ..stages.ingest import first_layout, open_input
 from .suggest_sample import NeighborSample, sample_neighbors
 from .suggest_search import MAX_TRIAL_POINTS, NEIGHBORS, TOLERANCE, WORTH_ANOTHER_METHOD, Search, Watch
-from .suggest_trials import Trial
+from .suggest_trials import COMPARED_NEIGHBORS, Trial
 
 SAMPLED_ROWS = 2000
 """Rows in the sample of a large table. The trials embed a small table of few features whole: a few points can decide
@@ -189,8 +188,12 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
     if search.chosen is None:
         return [*reasons, "no trial could embed the sample; see the table"]
     trials = search.trials.done()
-    reasons += [*_why_low(search.chosen, search.trials.min_hit, trials), _why_method(search, search.chosen)]
+    reasons += [*_why_low(search.chosen, trials), _why_method(search, search.chosen)]
     reasons += _why_not_best(search, search.chosen, trials)
+    if (best := search.best_of_fewer) is not None:
+        warns = f". A run would warn: {best.warning}" if best.warning else ""
+        count = counted(best.n_components, "coordinate")
+        reasons.append(f"with {count}, as in the config, the best is {best.name}: its score is {best.score:.3f}{warns}")
     reasons += _why_neighbors(search, search.chosen)
     if reason := search.reg_reasons.get((search.chosen.method, search.chosen.n_neighbors)):
         value = search.suggested()["weights.reg"]
@@ -208,17 +211,16 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
     return reasons
 
 
-def _why_low(chosen: Trial, min_hit: float, trials: list[Trial]) -> list[str]:
+def _why_low(chosen: Trial, trials: list[Trial]) -> list[str]:
     """A sentence if a run would warn of the suggested trial too."""
     if not chosen.warning:
         return []
     reason = f"the suggested trial is only the best of these: {chosen.warning}"
-    trust = 1.0 if chosen.scores is None else float(np.nanmean(chosen.scores.trustworthiness))
-    reason += ". Do not interpret clusters in its picture" * (trust < LOW_TRUSTWORTHINESS)
-    if chosen.hit < min_hit:
+    if chosen.lost and chosen.lost.measure == "trustworthiness":
+        reason += ". Do not interpret clusters in its picture"
+    elif chosen.lost:
         best = max(trials, key=lambda trial: trial.hit)
-        the = "No trial reaches the bound of the hit: the" if best.hit < min_hit else "The"
-        reason += f". {the} highest neighbourhood hit is {best.hit:.3f}, of {best.name}"
+        reason += f". The highest hit of {COMPARED_NEIGHBORS} neighbours is {best.hit:.3f}, of {best.name}"
     return [reason]
 
 
@@ -227,7 +229,10 @@ def _why_method(search: Search, chosen: Trial) -> str:
         return f"method {chosen.method}: the best score; no trial of {search.config.method} succeeded"
     score = search.own.score
     if chosen is not search.own:
-        reason = f"method {chosen.method}: its score is {chosen.score:.3f}, that of {search.own.method} is {score:.3f}"
+        own_m, m = search.own.n_components, chosen.n_components
+        with_own, with_m = (f" with {counted(n, 'coordinate')}" * (own_m != m) for n in (own_m, m))
+        reason = f"method {chosen.method}: its score{with_m} is {chosen.score:.3f}, that of {search.own.method}"
+        reason += f"{with_own} is {score:.3f}"
         would = f". A run with {search.own.method} would warn: {search.own.warning}"
         return reason + would * bool(search.own.warning and not chosen.warning)
     best = max([chosen, *search.others], key=lambda trial: trial.score)

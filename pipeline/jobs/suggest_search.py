@@ -145,6 +145,8 @@ class Search:
         self.others: list[Trial] = []
         """The chosen trial of each other method."""
         self.chosen: Trial | None = None
+        self.best_of_fewer: Trial | None = None
+        """The best trial of lle and pca with as many coordinates as the config has, if more are chosen."""
 
     def _components(self) -> tuple[int, str]:
         """n_components and the reason. Closed curves and surfaces need one coordinate more than their dimension."""
@@ -179,6 +181,13 @@ class Search:
         self.others = self._other_methods()
         self.chosen = best_method(self.own, self.others)
         self._try_more_components()
+        m = self.config.eigensolver.n_components
+        if m < self.n_components:
+            tried = [
+                trial for trial in (self.own, *self.others) if trial is not None and trial.method in ("lle", "pca")
+            ]
+            again = [self.trials.run(one.method, one.n_neighbors, m, one.reg) for one in tried]
+            self.best_of_fewer = best_method(None, again)
 
     def _try_more_components(self) -> None:
         """Try pca with more coordinates if it is best, for a curve, or if a run would warn of the best trial.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,14 @@ COMPARED_NEIGHBORS = 12
 """Number of neighbours that the measures compare; the same for all trials, so that their values are comparable."""
 
 
+class Lost(NamedTuple):
+    """A measure of an embedding below the bound of the report."""
+
+    measure: str
+    value: float
+    bound: float
+
+
 @dataclass(frozen=True)
 class Trial:
     """Settings and measures of an embedding of the sample; `scores` is None and `error` a message if it failed."""
@@ -44,8 +53,8 @@ class Trial:
     """Least share of the embedded points on which a coordinate is concentrated."""
     is_crowded: bool = False
     """Whether many of the embedded points are at few places."""
-    lost: str = ""
-    """As `Trials.lost`."""
+    lost: Lost | None = None
+    """What a run would warn that the embedding has lost."""
 
     @property
     def name(self) -> str:
@@ -61,12 +70,16 @@ class Trial:
     @property
     def warning(self) -> str:
         """What a run with this embedding would warn of; "" for nothing. Of pca only lost neighbours count."""
-        reasons = {
-            "a coordinate of it only separates few points": self.participation < CLUMP_SHARE and self.method != "pca",
-            "it shows many points at few places": self.is_crowded and self.method != "pca",
-            f"it loses neighbours ({self.lost})": bool(self.lost),
-        }
-        return ", and ".join(reason for reason, holds in reasons.items() if holds)
+        reasons = []
+        if self.participation < CLUMP_SHARE and self.method != "pca":
+            reasons.append("a coordinate of it only separates few points")
+        if self.is_crowded and self.method != "pca":
+            reasons.append("it shows many points at few places")
+        if self.lost is not None:
+            measure, value, bound = self.lost
+            of_neighbors = f" of {self.n_neighbors} neighbours" * (measure == "neighbourhood hit")
+            reasons.append(f"it loses neighbours ({measure}{of_neighbors} {value:.3f}, bound {bound:.3g})")
+        return ", and ".join(reasons)
 
     @property
     def score(self) -> float:
@@ -115,8 +128,6 @@ class Trials:
         self.lists = exact_neighbors(self.points, every, self.points, every, max_neighbors)
         labels = None if labels is None else labels[inside]
         self.quality = SampleQuality(self.points, COMPARED_NEIGHBORS, MEASURED_POINTS, labels)
-        self.min_hit = self._min_hit(COMPARED_NEIGHBORS)
-        """Bound of the neighbourhood hit; 0 without labels, or if it is near chance."""
         self._graphs: dict[tuple[int, int | None], tuple[Int64, Int64]] = {}
 
     def run(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Trial:
@@ -143,7 +154,7 @@ class Trials:
             1.0 if method == "pca" else len(inside) / len(self._sample),
             participation=float(participation(inside).min()) / len(inside),
             is_crowded=pair_interval(shares_within_radius(inside))[1] > CROWDED,
-            lost=self.lost(scores) or self._lost_in_run(embedding, n_neighbors),
+            lost=self._lost(scores, embedding, n_neighbors),
         )
 
     def done(self) -> list[Trial]:
@@ -172,28 +183,17 @@ class Trials:
         scores = [self.quality.measure(embedding[:, : m + 1]) for m in range(embedding.shape[1])]
         return np.array([(one.trustworthiness.mean() + one.continuity.mean()) / 2 for one in scores])
 
-    def lost(self, scores: Scores) -> str:
-        """What a run would warn that an embedding has lost, by the bounds of the report; "" for nothing."""
+    def _lost(self, scores: Scores, embedding: Float64, n_neighbors: int) -> Lost | None:
+        """Whether trustworthiness or neighbourhood hit is below the bound of the report; a run counts n_neighbors."""
         trust = float(scores.trustworthiness.mean())
         if trust < LOW_TRUSTWORTHINESS:
-            return f"trustworthiness {trust:.3f}, bound {LOW_TRUSTWORTHINESS:g}"
-        hit = scores.mean_hit()
-        return f"neighbourhood hit {hit:.3f}, bound {self.min_hit:.3f}" if hit < self.min_hit else ""
-
-    def _lost_in_run(self, embedding: Float64, n_neighbors: int) -> str:
-        """As `lost`, for the hit of the trial's own number of neighbours, which a run measures."""
-        hit, least = self.quality.hit(n_neighbors, embedding), self._min_hit(n_neighbors)
-        if hit is None or np.isnan(hit).all() or np.nanmean(hit) >= least:
-            return ""
-        return f"neighbourhood hit of {n_neighbors} neighbours {np.nanmean(hit):.3f}, bound {least:.3f}"
-
-    def _min_hit(self, k: int) -> float:
-        """The bound of the hit of k neighbours; 0 without labels, or if it is near chance."""
-        before = self.quality.hit(k)
-        if before is None or self.quality.labels is None or np.isnan(before).all():
-            return 0.0
-        hit, low, _ = mean_interval(before[np.isfinite(before)])
-        return min_hit(hit, low, hit_of_random_neighbors(self.quality.labels))
+            return Lost("trustworthiness", trust, LOW_TRUSTWORTHINESS)
+        before, after = self.quality.hit(n_neighbors), self.quality.hit(n_neighbors, embedding)
+        if before is None or after is None or self.quality.labels is None or np.isnan(before).all():
+            return None
+        value, low, _ = mean_interval(before[np.isfinite(before)])
+        bound = min_hit(value, low, hit_of_random_neighbors(self.quality.labels))
+        return Lost("neighbourhood hit", hit, bound) if (hit := float(np.nanmean(after))) < bound else None
 
     def local_reg(self, n_neighbors: int, n_components: int) -> RegChoice:
         """The choice of reg from neighbourhoods of the sample, whose embeddings are measured."""

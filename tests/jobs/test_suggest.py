@@ -24,7 +24,7 @@ from lle.core.methods import METHODS
 from lle.jobs import suggest_search, suggest_trials
 from lle.jobs.suggest import _why_low, _why_method, _why_not_best, other_store, suggest
 from lle.jobs.suggest_search import Search, best_method, choose
-from lle.jobs.suggest_trials import Trial, Trials
+from lle.jobs.suggest_trials import Lost, Trial, Trials
 from lle.kernels.factors.choose_reg import reg_of_lists
 from lle.kernels.manifolds import sample
 from lle.kernels.neighbors.knn import exact_neighbors
@@ -34,6 +34,8 @@ from tests.support.seeds import seeds
 
 SLANTED = np.random.default_rng(12).random((400, 2)) @ np.ones((2, 3)) + np.eye(3)[0]
 SLANTED[:, 1] += np.random.default_rng(13).random(400)
+
+LOW_TRUST, LOW_HIT = Lost("trustworthiness", 0.8, 0.9), Lost("neighbourhood hit", 0.5, 0.7)
 
 ONLY_LLE = {"eigensolver": {"method": "factored"}}
 
@@ -77,18 +79,17 @@ class TestChoice:
         crowded = dataclasses.replace(other, is_crowded=True)
         assert best_method(own, [crowded]) is own
         assert crowded.warning == "it shows many points at few places"
-        [reason] = _why_low(dataclasses.replace(clump, lost="trustworthiness 0.8"), 0.0, [clump])
-        assert "only separates few points, and it loses neighbours (trustworthiness 0.8)" in reason
+        [reason] = _why_low(dataclasses.replace(clump, lost=LOW_TRUST), [clump])
+        assert "only separates few points, and it loses neighbours (trustworthiness 0.800, bound 0.9). Do not" in reason
 
     def test_far_rows_and_dots_do_not_count_against_pca(self):
         base = np.random.default_rng(7).uniform(0.5, 0.8, 400)
         pca = dataclasses.replace(trial(12, base + 0.1), method="pca", participation=0.002, is_crowded=True)
         assert best_method(trial(12, base), [pca]) is pca
-        assert (
-            dataclasses.replace(pca, lost="trustworthiness 0.8").warning == "it loses neighbours (trustworthiness 0.8)"
-        )
+        lost = dataclasses.replace(pca, lost=LOW_TRUST)
+        assert lost.warning == "it loses neighbours (trustworthiness 0.800, bound 0.9)"
 
-    @pytest.mark.parametrize("lost", ["", "neighbourhood hit"])
+    @pytest.mark.parametrize("lost", [None, LOW_HIT])
     @pytest.mark.parametrize("gain", [-0.1, 0.05])
     def test_pca_with_more_coordinates_is_tried_if_a_run_would_warn_of_the_best_trial(self, gain, lost):
         base = np.random.default_rng(7).uniform(0.5, 0.8, 400)
@@ -108,42 +109,41 @@ class TestChoice:
             )
             best, search.trials.run = (
                 search.chosen,
-                lambda method, k, m, reg: dataclasses.replace(pca, n_components=m, lost="T"),
+                lambda method, k, m, reg: dataclasses.replace(pca, n_components=m, lost=LOW_HIT),
             )
             search._try_more_components()
             assert (search.chosen, search.n_components) == (best, 2)  # a run would warn of every number
             search.trials.run = lambda method, k, m, reg: (
-                better if m == 6 else dataclasses.replace(pca, n_components=m, lost="T")
+                better if m == 6 else dataclasses.replace(pca, n_components=m, lost=LOW_HIT)
             )
             search._try_more_components()
             assert (search.chosen is better) == (crowded or (gain > 0 and bool(lost)))
             if search.chosen is better:
                 assert search.n_components == 6
-                assert search.why_components.endswith("A run with fewer would warn: it loses neighbours (T)")
+                hit = "neighbourhood hit of 12 neighbours 0.500, bound 0.7"
+                assert search.why_components.endswith(f"A run with fewer would warn: it loses neighbours ({hit})")
 
     def test_trial_that_keeps_neighbours_is_better_at_the_same_score(self):
         """A run would warn of the other one; a trial with a score that is lower by the margin does not replace it."""
         base = np.random.default_rng(7).uniform(0.5, 0.8, 400)
         own, keeps, worse = (trial(12, base + gain) for gain in (0.1, 0.095, 0.08))
-        loses = dataclasses.replace(own, lost="neighbourhood hit 0.6, bound 0.7")
+        loses = dataclasses.replace(own, lost=LOW_HIT)
         assert best_method(own, [keeps]) is own
         assert best_method(loses, [keeps]) is keeps
         assert best_method(loses, [worse]) is loses
         assert best_method(worse, [loses]) is worse
 
     def test_suggestion_that_loses_classes_names_the_best_hit(self):
-        """And whether it reaches the bound."""
         base = np.random.default_rng(7).uniform(0.85, 0.95, 400)
         lost, higher = (
             dataclasses.replace(one, scores=one.scores._replace(hit=np.full(400, hit)))
             for one, hit in ((trial(12, base), 0.5), (trial(20, base), 0.6))
         )
-        lost = dataclasses.replace(lost, lost="neighbourhood hit 0.5")
-        words = "highest neighbourhood hit is 0.600, of lle with 20 neighbours and reg 0.001"
-        for bound, the in ((0.55, "The"), (0.65, "No trial reaches the bound of the hit: the")):
-            [reason] = _why_low(lost, bound, [lost, higher])
-            assert reason.endswith(f"it loses neighbours (neighbourhood hit 0.5). {the} {words}")
-        assert _why_low(higher, 0.55, [lost, higher]) == []
+        lost = dataclasses.replace(lost, lost=LOW_HIT)
+        words = "The highest hit of 12 neighbours is 0.600, of lle with 20 neighbours and reg 0.001"
+        [reason] = _why_low(lost, [lost, higher])
+        assert reason.endswith(f"(neighbourhood hit of 12 neighbours 0.500, bound 0.7). {words}")
+        assert _why_low(higher, [lost, higher]) == []
 
     def test_reason_is_that_of_the_choice(self):
         """A method with a higher score is not chosen because of its clump, or because the difference is not certain."""
@@ -321,7 +321,7 @@ def test_pca_gets_the_number_of_coordinates_that_it_needs(tmp_path, make_config,
     monkeypatch.setattr(suggest_search, "METHODS", {name: METHODS[name] for name in ("lle", "pca")})
     points = np.random.default_rng(seed).normal(size=(500, 12)) * np.linspace(1.0, 0.4, 12)
     found = suggest(make_config(tmp_path, points, method=method), 500)
-    few, many = [line for line in found["candidates"] if line["method"] == "pca"]
+    few, *_, many = [line for line in found["candidates"] if line["method"] == "pca"]
     suggested = found["suggested"]
     assert suggested["method"] == "pca"
     assert suggested["eigensolver.n_components"] == many["n_components"] > few["n_components"]
@@ -331,6 +331,12 @@ def test_pca_gets_the_number_of_coordinates_that_it_needs(tmp_path, make_config,
     )
     why = next(reason for reason in found["reasons"] if reason.startswith("method pca: "))
     assert ("no other method" in why) == (method == "pca")
+    assert few["n_components"] == 2  # as in the config
+    best = max(line["score"]["value"] for line in found["candidates"] if line["n_components"] == 2)
+    assert any(
+        f"with 2 coordinates, as in the config, the best is pca: its score is {best:.3f}" in reason
+        for reason in found["reasons"]
+    )
 
 
 def test_roll_whose_turns_are_linked_by_neighbours_gets_its_dimension(tmp_path, make_config, few_trials):
@@ -437,7 +443,7 @@ def test_suggestion_names_a_hit_that_is_low_for_the_neighbours_of_the_run(tmp_pa
         settings = {"output": {"store": str(tmp_path / "run.zarr")}, "neighbors": {"n_neighbors": k}}
         monkeypatch.setattr(suggest_search, "NEIGHBORS", (k,))
         reasons = suggest(Config.model_validate({"input": source, **settings}), 400)["reasons"]
-        assert any("neighbourhood hit of 6 neighbours 0.500, bound 0.850" in reason for reason in reasons) == is_low
+        assert any("neighbourhood hit of 6 neighbours 0.500, bound 0.85" in reason for reason in reasons) == is_low
 
 
 def test_suggestion_that_keeps_few_neighbours_says_so(tmp_path, make_config, few_trials):
