@@ -185,13 +185,14 @@ def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
 
 
 def suggest(metrics: Metrics, config: Config) -> Cure:
-    """`lle suggest`; no cure for few points, or if it, or the user, has chosen another method or n_neighbors than the
-    default and that of `more_neighbors`."""
-    if config["method"] != "lle" or config["neighbors"]["n_neighbors"] not in (DEFAULT_NEIGHBORS, MORE_NEIGHBORS):
+    """`lle suggest`; no cure for few points, or if it, or the user, has chosen another method than lle and pca, or
+    another n_neighbors than the default and that of `more_neighbors`."""
+    is_default = config["neighbors"]["n_neighbors"] in (DEFAULT_NEIGHBORS, MORE_NEIGHBORS)
+    is_compared = config["method"] == "pca" or (config["method"] == "lle" and is_default)
+    if not is_compared or (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST:
         return NO_CURE
-    if (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST:
-        return NO_CURE
-    text = "Run `lle suggest`, unless it chose these settings: it compares other numbers of neighbours and methods"
+    others = "coordinates" if config["method"] == "pca" else "neighbours"
+    text = f"Run `lle suggest`, unless it chose these settings: it compares other numbers of {others} and methods"
     return Cure(text, is_command=True)
 
 

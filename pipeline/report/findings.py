@@ -81,9 +81,12 @@ def _of_rows(metrics: Metrics, config: Config) -> Iterator[Finding]:
     invalid = dropped.get("invalid", 0)
     if invalid and invalid >= bounds.DROPPED_SHARE * n_input:
         sentence = f"{invalid} of {n_input} rows ({invalid / n_input:.1%}) hold NaN or infinity{most_invalid(metrics)}"
-        cure = Cure(
-            "{} names the rows, so that the input can be repaired", (Setting("preprocess", "invalid", "error"),)
+        leave_out = "columns" in config["input"]
+        text = (
+            "Fill the gaps in the input to keep these rows" + ", or leave columns with many gaps out of {}" * leave_out
         )
+        settings = Setting("input", "columns"), Setting("preprocess", "invalid", "error")
+        cure = Cure(f"{text}; {{}} names the rows", settings[not leave_out :])
         yield _rows_without(sentence, invalid / n_input, cure)
 
 

@@ -280,6 +280,6 @@ def test_row_with_nan_is_named_if_it_is_refused() -> None:
     X[::50, 3] = np.nan
     with finished_run(X, {"preprocess": {"invalid": "drop"}}) as (_, result):
         [finding] = [finding for finding in result.metrics["findings"] if finding["measure"] == "dropped"]
-    assert finding["key"] == {"preprocess.invalid": "error"}
+    assert finding["key"] == {"input.columns": None, "preprocess.invalid": "error"}
     with pytest.raises(ValueError, match="row 0"), finished_run(X, {"preprocess": {"invalid": "error"}}):
         pass

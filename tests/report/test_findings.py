@@ -73,7 +73,12 @@ def test_run_within_all_bounds_has_none() -> None:
     ("changes", "measure", "words", "cure"),
     [
         ({"dropped": {"small_component": 37}}, "dropped", "37 rows (7.4%)", {"graph.components": "connect"}),
-        ({"dropped": {"invalid": 5}}, "dropped", "5 of 500 rows (1.0%) hold NaN", {"preprocess.invalid": "error"}),
+        (
+            {"dropped": {"invalid": 5}},
+            "dropped",
+            "5 of 500 rows (1.0%) hold NaN",
+            {"input.columns": None, "preprocess.invalid": "error"},
+        ),
         ({"skipped_neighborhoods": 5}, "skipped_neighborhoods", "5 neighbourhoods", {"neighbors.n_neighbors": 24}),
         (
             {"n_components_weak": 5, "component_sizes": [441, 20, 10, 10, 9]},
@@ -390,12 +395,13 @@ def test_lle_suggest_is_named_for_as_many_points_as_it_needs(n_points: int | Non
     assert "lle suggest" not in finding.text(str)
 
 
-@pytest.mark.parametrize("changes", [{"method": "pca"}, {"method": "ltsa"}, {"neighbors": {"n_neighbors": 40}}])
+@pytest.mark.parametrize("changes", [{"method": "ltsa"}, {"neighbors": {"n_neighbors": 40}}])
 def test_lle_suggest_is_not_named_after_method_or_neighbours_were_chosen(changes: dict[str, Any]) -> None:
     lost = {"neighborhood_hit": {"value": 0.72}, "reg": None}
     assert "lle suggest" in found(lost)[0].text()
     assert "lle suggest" in found(lost, config_of(neighbors={"n_neighbors": 24}))[0].text()  # another cure names it
     assert "lle suggest" not in found(lost, config_of(**changes))[0].text()
+    assert "other numbers of coordinates and methods" in found(lost, config_of(method="pca"))[0].text()
 
 
 def test_neighbours_are_raised_once() -> None:
