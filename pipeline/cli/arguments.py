@@ -5,10 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, listed
 
 if TYPE_CHECKING:
     from ..config.models import Config
+
+OF_RESULT = ("input", "preprocess", "neighbors", "graph", "weights", "eigensolver", "embedding")
+"""The sections of a config that decide the coordinates."""
+NAMED_KEYS = 3
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="the YAML file of the run")]
 StoreUrl = Annotated[str, typer.Argument(metavar="STORE", help="path or URL of a run's store, or its config")]
@@ -65,7 +69,28 @@ def store_of(text: str) -> str:
         return text
     if not path.exists():
         raise ConfigError(f"{text}: expected the config of a run or its store, found nothing; correct the name")
-    return load(path, None, None).output.store
+    config = load(path, None, None)
+    if changed := _changed_keys(config):
+        keys = listed(changed, NAMED_KEYS)
+        typer.echo(f"note: {text} differs from the config of the last run in {keys}; `lle run` applies it", err=True)
+    return config.output.store
+
+
+def _changed_keys(config: "Config") -> list[str]:
+    """The keys of a config that have another value than in the run of its store, except those without effect on it."""
+    from ..config.load import resolved
+    from ..storage.store import Store
+
+    store = Store(config.output.store)
+    earlier = store.attributes().get("config") if store.is_readable() else None
+    if not isinstance(earlier, dict):
+        return []
+    before, now = (
+        {f"{name}.{key}": value for name in OF_RESULT for key, value in content.get(name, {}).items()}
+        | {"method": content["method"]}
+        for content in (earlier, resolved(config))
+    )
+    return [key for key in sorted(before | now) if before.get(key) != now.get(key)]
 
 
 def load(config: Path, overrides: list[str] | None, store: str | None) -> "Config":

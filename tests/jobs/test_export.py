@@ -7,7 +7,9 @@ import obstore
 import pandas as pd
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from lle.cli.commands import app
 from lle.core.errors import ConfigError, CorruptChunk, DamagedStore, StoreError
 from lle.jobs.export import export_embedding, export_run
 from lle.jobs.output_file import refuse_input
@@ -15,7 +17,7 @@ from lle.storage import array_specs, remote_objects
 from lle.storage.array_specs import PlannedArray
 from lle.storage.store import Store
 from lle.storage.versions import reading
-from tests.support.commands import lle, refused, write_config
+from tests.support.commands import lle, npy_config, refused, write_config
 
 ROWS, BLOCK = 23, 5
 
@@ -179,6 +181,19 @@ def test_input_of_a_run_in_another_folder_is_not_replaced(tmp_path, monkeypatch,
     np.save(out, np.zeros(3))
     lle("export", alone, out)
     assert np.load(out).shape == (60, 2)
+
+
+def test_a_config_that_has_changed_since_the_run_is_noted(tmp_path):
+    """The result is that of the last run. Keys without effect on the coordinates are not named."""
+    points = np.random.default_rng(3).normal(size=(60, 3))
+    config = npy_config(tmp_path, points)
+    for command in (("run",), ("export", str(tmp_path / "y.npy"))):
+        result = CliRunner().invoke(app, [command[0], str(config), *command[1:], "--json"])
+        assert (result.exit_code, "note: " in result.stderr) == (0, False)
+    config = npy_config(tmp_path, points, method="pca", neighbors={"n_neighbors": 9}, quality={"sample": 50})
+    result = CliRunner().invoke(app, ["export", str(config), str(tmp_path / "y.npy"), "--json"])
+    words = "differs from the config of the last run in method, neighbors.n_neighbors; `lle run` applies it"
+    assert (result.exit_code, result.stderr) == (0, f"note: {config} {words}\n")
 
 
 def test_a_file_that_matches_the_pattern_of_the_input_is_not_written(tmp_path):

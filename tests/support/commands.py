@@ -23,7 +23,7 @@ def write_config(folder: Path, **sections) -> Path:
     output = {"store": str(folder / "run.zarr"), "report": False}
     config = {"output": output, "execution": {"cluster": {"kind": "serial"}}, "weights": {"reg": 1e-3}}
     for name, section in sections.items():
-        config[name] = {**config.get(name, {}), **section}
+        config[name] = {**config.get(name, {}), **section} if isinstance(section, dict) else section
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
