@@ -53,8 +53,8 @@ def _is_passing(error: BaseException) -> bool:
 def _explain(error: OSError, where: str) -> StoreError:
     if error.errno in FULL:
         return StoreError(
-            f"{where}: the disk is full ({error.strerror}). Finished blocks are kept: free space (`lle plan` shows how "
-            f"much a run needs) and run the same command again"
+            f"{where}: the disk is full ({error.strerror}). Free space and run the same command again: a run keeps its "
+            f"finished blocks, and `lle plan` shows how much it needs"
         )
     if error.errno in UNUSABLE:
         cure = "Correct the path or its permissions, or choose another place"

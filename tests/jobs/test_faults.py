@@ -107,7 +107,7 @@ class TestStorage:
             pytest.skip(str(error))
         assert row.equal
         assert row.redone == 1
-        for part in ("the disk is full", "Finished blocks are kept", "run the same command again"):
+        for part in ("the disk is full", "a run keeps its finished blocks", "run the same command again"):
             assert part in row.message
 
     def test_random_write_failures_are_retried(self, tmp_path):
