@@ -219,8 +219,12 @@ def cure_of_clumps(metrics: Metrics, config: Config) -> Cure:
 def cure_of_groups(metrics: Metrics, config: Config, group: str = "group") -> Cure:
     """Principal components if these spread the points, else more neighbours, which link a group to the others.
 
-    A picture of few dots has them with more neighbours too.
+    A picture of few dots has them with more neighbours too. If neighbours are lost because the data have many
+    dimensions, the cure of that is enough: principal components separate no such group.
     """
+    are_lost = (metrics.number("trustworthiness") or 0.0) < LOW_TRUSTWORTHINESS
+    if are_lost and PRINCIPAL_COMPONENTS in more_coordinates(metrics, config).settings:
+        return NO_CURE
     return spread(metrics, config) or more_neighbors(metrics, config, f"{{}} links the {group} to more of the others")
 
 

@@ -73,8 +73,12 @@ def of_columns(columns: Columns | None) -> list[Finding]:
     return found
 
 
-def _of_rows(metrics: Metrics, config: Config) -> Iterator[Finding]:
+def _of_rows(metrics: Metrics, config: Config, *, are_most: bool) -> Iterator[Finding]:
+    """Rows without coordinates. `are_most`: only if they are half of the rows, else only if they are fewer. Fewer ones
+    come after findings about the coordinates of the others."""
     dropped, n_input = metrics.dropped or {}, max(metrics.n_input, 1)
+    if are_most != (sum(dropped.values()) >= bounds.HALF_OF_ROWS * n_input):
+        return
     if small := dropped.get("small_component", 0):
         sentence = f"{small} rows ({small / n_input:.1%}) are in components that were not embedded"
         yield _rows_without(sentence, small / n_input, Cure("{} embeds all rows together", (cures.CONNECT,)))
@@ -218,23 +222,24 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
         cure = Cure("Take the logarithm of features with long tails, or leave these rows out of the input")
         yield Finding("participation", narrow[0][0], bound, sentence, cure)
         return
-    keeps = (metrics.number("trustworthiness") or 0.0) >= bounds.GOOD_TRUSTWORTHINESS
-    keeps &= (metrics.number("kept_neighbors") or 0.0) >= bounds.MOST_KEPT
+    trust = metrics.number("trustworthiness") or 0.0
+    keeps = trust >= bounds.GOOD_TRUSTWORTHINESS and (metrics.number("kept_neighbors") or 0.0) >= bounds.MOST_KEPT
     is_in_picture = any(coordinate <= 2 for _, _, coordinate, _, _ in narrow)
-    yield Finding(
-        "participation", narrow[0][0], bound, sentence, cure, "grave" if is_in_picture or not keeps else "minor"
-    )
+    has_own_advice = bool(cure) or trust >= bounds.LOW_TRUSTWORTHINESS  # else that of the trustworthiness is needed
+    level: Level = "grave" if (is_in_picture or not keeps) and has_own_advice else "minor"
+    yield Finding("participation", narrow[0][0], bound, sentence, cure, level)
 
 
 ABOUT: tuple[Callable[[Metrics, Config], Iterator[Finding]], ...] = (
     of_convergence,
     of_lost_eigenvalues,
-    _of_rows,
+    partial(_of_rows, are_most=True),
     partial(_of_components, are_small=True),
     _of_participation,
     of_neighborhoods,
     of_crowding,
     of_redundancy,
+    partial(_of_rows, are_most=False),
     partial(_of_components, are_small=False),
     of_pca,
     _of_ids,

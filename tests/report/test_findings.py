@@ -272,10 +272,31 @@ def test_a_reg_that_was_set_is_replaced_before_the_method() -> None:
 
 def test_no_cure_contradicts_another() -> None:
     clump = {"participation": [[300.0, 3.0]], "separated": [[0, 3]]}
-    findings = found({**LOW, **clump, "n_features": 40}, config_of(method="ltsa"))
-    assert len(findings) >= 2
+    crowded = {"correlation_sum": {"value": 0.5, "low": 0.45}, "pca_correlation_sum": {"value": 0.01}}
+    findings = found({**clump, **crowded, "n_features": 40}, config_of(method="ltsa"))
+    assert [finding.measure for finding in findings][:2] == ["participation", "correlation_sum"]
     methods = {finding.as_json()["key"].get("method") for finding in findings} - {None}
     assert methods == {"lle"}
+
+
+@pytest.mark.parametrize(("invalid", "first"), [(150, "trustworthiness"), (250, "dropped")])
+def test_dropped_rows_are_graver_than_lost_neighbours_if_they_are_half_of_the_rows(invalid, first) -> None:
+    findings = found({**LOW, "n_features": 40, "dropped": {"invalid": invalid}})
+    assert [finding.level for finding in findings] == ["grave", "grave"]
+    assert {finding.measure for finding in findings} == {"trustworthiness", "dropped"}
+    assert findings[0].measure == first
+
+
+@pytest.mark.parametrize(("dimension", "is_cured"), [(7.0, True), (2.1, False)])
+def test_lost_neighbours_of_many_dimensions_are_graver_than_a_clump(dimension, is_cured) -> None:
+    """Principal components cure both, and more neighbours are not needed."""
+    clump = {"participation": [[300.0, 3.0]], "separated": [[0, 3]], "n_features": 40}
+    config = config_of(embedding={"coordinates": "independent"})
+    findings = found({**LOW, **clump, "intrinsic_dimension": {"value": dimension}}, config)
+    assert findings[0].measure == ("trustworthiness" if is_cured else "participation")
+    [of_clump] = [finding for finding in findings if finding.measure == "participation"]
+    assert bool(of_clump.cure) != is_cured
+    assert findings[0].cure
 
 
 @pytest.mark.parametrize("trust", [0.85, 0.93, 0.97])
