@@ -219,12 +219,8 @@ def cure_of_clumps(metrics: Metrics, config: Config) -> Cure:
 def cure_of_groups(metrics: Metrics, config: Config, group: str = "group") -> Cure:
     """Principal components if these spread the points, else more neighbours, which link a group to the others.
 
-    A picture of few dots has them with more neighbours too. If neighbours are lost because the data have many
-    dimensions, the cure of that is enough: principal components separate no such group.
+    A picture of few dots has them with more neighbours too.
     """
-    are_lost = (metrics.number("trustworthiness") or 0.0) < LOW_TRUSTWORTHINESS
-    if are_lost and PRINCIPAL_COMPONENTS in more_coordinates(metrics, config).settings:
-        return NO_CURE
     return spread(metrics, config) or more_neighbors(metrics, config, f"{{}} links the {group} to more of the others")
 
 
@@ -268,8 +264,10 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
         return cure
     dimension, n_new = round(metrics.number("intrinsic_dimension") or 0), _n_new(metrics)
     trust = metrics.number("trustworthiness") or 0.0
-    if metrics.components_joined or trust < LOW_TRUSTWORTHINESS:  # a low trustworthiness has a cure of its own
+    if trust < LOW_TRUSTWORTHINESS:  # which has a cure of its own
         return better_components(metrics, config)
+    if metrics.components_joined:
+        return better_components(metrics, config) or suggest(metrics, config)
     if cure := _others(metrics, config) or better_components(metrics, config):
         return cure
     if trust < NEARLY_ALL_KEPT or not 1 <= dimension <= n_new:

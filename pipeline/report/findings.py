@@ -225,8 +225,9 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
     trust = metrics.number("trustworthiness") or 0.0
     keeps = trust >= bounds.GOOD_TRUSTWORTHINESS and (metrics.number("kept_neighbors") or 0.0) >= bounds.MOST_KEPT
     is_in_picture = any(coordinate <= 2 for _, _, coordinate, _, _ in narrow)
-    has_own_advice = bool(cure) or trust >= bounds.LOW_TRUSTWORTHINESS  # else that of the trustworthiness is needed
-    level: Level = "grave" if (is_in_picture or not keeps) and has_own_advice else "minor"
+    level: Level = "grave" if is_in_picture or not keeps else "minor"
+    if cures.more_neighbors(metrics, config, cure.text) == cure and any(of_neighborhoods(metrics, config)):
+        cure, level = NO_CURE, "minor"  # the cure of lost neighbours is needed: more neighbours often lose as many
     yield Finding("participation", narrow[0][0], bound, sentence, cure, level)
 
 

@@ -191,11 +191,7 @@ CASES = {
     "group and island": Case(
         group_and_island,
         {},
-        {
-            "participation": {"neighbors.n_neighbors": 24},
-            "trustworthiness": {"method": "pca"},
-            "n_components_weak": {"graph.components": "connect"},
-        },
+        {"trustworthiness": {"method": "pca"}, "n_components_weak": {"graph.components": "connect"}},
     ),
     "largest island": Case(islands, {"graph": {"components": "largest"}}, {"dropped": {"graph.components": "connect"}}),
     "turned objects": Case(turned_objects, {}, {"n_components_weak": {"graph.components": "connect"}}),
