@@ -102,7 +102,8 @@ def of_redundancy(metrics: Metrics, config: Config) -> Iterator[Finding]:
     if computed > len(metrics.redundancy or []):  # `embedding.coordinates: independent` looked for others
         sentence += f". No other of the {computed} computed eigenvectors was clearly better"
     cure = cures.cure_of_redundancy(metrics, config)
-    yield Finding("redundancy", max(repeated.values()), bounds.REDUNDANT, sentence, cure, "grave")
+    level: Level = "grave" if cure or min(repeated) <= 2 else "minor"  # the picture shows the first two
+    yield Finding("redundancy", max(repeated.values()), bounds.REDUNDANT, sentence, cure, level)
 
 
 def of_distances(metrics: Metrics, config: Config) -> Iterator[Finding]:

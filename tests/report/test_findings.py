@@ -500,6 +500,14 @@ def test_coordinates_that_repeat_are_named_with_what_was_measured() -> None:
     ]
 
 
+@pytest.mark.parametrize(("redundancy", "level"), [([0.0, 0.98, 0.3, 0.0], "grave"), ([0.0, 0.3, 0.3, 0.98], "minor")])
+def test_a_redundant_coordinate_outside_of_the_picture_is_no_verdict_without_a_cure(redundancy, level) -> None:
+    four = {"eigenvalues": [[1e-7] * 4], "residuals": [[1e-9] * 4], "redundancy": redundancy}
+    config = config_of(method="laplacian", embedding={"coordinates": "independent"})
+    [finding] = found({**four, "trustworthiness": {"value": 0.98}, "reg": None}, config)
+    assert (finding.measure, finding.level, finding.cure.text) == ("redundancy", level, "")
+
+
 def test_each_cure_is_given_once() -> None:
     several = {
         "n_components_weak": 2,
