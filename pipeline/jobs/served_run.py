@@ -227,9 +227,9 @@ class ServedRun:
 
     def selected(self, selection: int) -> Array:
         """The points of a selection, ascending. Raises ValueError if it is not held."""
-        if selection not in self._selections:
+        if (points := self._selections.get(selection)) is None:  # another request may delete it meanwhile
             raise ValueError("this selection is no longer held; select the rows again")
-        return self._selections[selection]
+        return points
 
     def _is_member(self, points: Array) -> Bools:
         is_member = np.zeros(len(self._rows), bool)

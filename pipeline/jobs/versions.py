@@ -68,13 +68,15 @@ def publish_version(url: str, version: str) -> dict[str, str | None]:
     Raises ConfigError if there is no such version or it is not finished, StoreError while a run is active.
     """
     root = _root(url)
-    if version not in root.ids():
-        listed = ", ".join(reversed(root.ids())) or "none"
-        raise ConfigError(f"{root.url}: has no version {version!r}; there are {listed}")
-    store = root.open(version)
-    if not is_finished(store):
-        raise ConfigError(f"{store.url}: this version is not finished; choose another one that `lle versions` lists")
     with RunLock(root.store, LOCK, FOR_A_COMMAND):
+        if version not in root.ids():
+            listed = ", ".join(reversed(root.ids())) or "none"
+            raise ConfigError(f"{root.url}: has no version {version!r}; there are {listed}")
+        store = root.open(version)
+        if not is_finished(store):
+            raise ConfigError(
+                f"{store.url}: this version is not finished; choose another one that `lle versions` lists"
+            )
         root.delete_damaged_pointer()
         before = None if (pointer := root.pointer()) is None else pointer.version
         publish(root, store)
