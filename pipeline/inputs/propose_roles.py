@@ -46,8 +46,6 @@ MIN_REPEATS = 5
 MAX_MISSING, MAX_INCOMPLETE = 0.05, 0.1
 """A column without a value in more than the first share of the rows is left out, because each such row gets no
 coordinates; not if the table then holds fewer entries, and all such rows together are below the second share."""
-FEW_OTHERS = 0.001
-"""A column with one value but in this share of the rows, such as a sample rate, is left out, if this value is not 0."""
 LONGEST_ID = 64
 TIME = (
     r"^(\d{4}[-/.]\d\d?[-/.]\d\d?|(19|20)\d\d-\d\d|\d\d?[-/.](\d\d?|[A-Za-z]{3})[-/.]\d{4}"
@@ -69,7 +67,7 @@ LABEL_NAME = re.compile(
 )
 
 NO_CLASS = re.compile(
-    r"sex|gender|split|subset|fold|mon(th)?|mnth|w(eek_?)?day|day|(.*[_\s.-])?(first|middle|last|given|family)[_\s.-]?name",
+    r"sex|gender|split|fold|mon(th)?|mnth|w(eek_?)?day|day|(.*[_\s.-])?(first|middle|last|given|family)[_\s.-]?name",
     re.I,
 )
 """Names of texts that are a label only if there is no other but persons: they seldom say what a table is about."""
@@ -213,8 +211,7 @@ def _different_rows(rows: Array) -> int | None:
 def _numeric(name: str, values: Array, look: Look | None, where: str) -> Column:
     look = look or look_by_name(name, values)  # a file sorted by a code has few of its values in the few rows
     present = values[np.isfinite(values)]
-    different, counts = np.unique(present, return_counts=True)
-    distinct, n_others = len(different), len(present) - int(counts.max(initial=0))
+    distinct = len(np.unique(present))
     is_integral = bool((present == np.rint(present)).all())
     is_code = is_integral and 2 <= distinct <= MAX_CODES and distinct * MIN_REPEATS <= len(present) and look is None
     if look is not None and look.is_id and distinct < len(values) and np.abs(present).max() < EXACT:
@@ -225,8 +222,6 @@ def _numeric(name: str, values: Array, look: Look | None, where: str) -> Column:
         problem = f"none of {where} has a value"
     elif distinct == 1 < len(values):
         problem = f"the same value in all {where}{' that have one' * bool(missing)}"
-    elif 0 < n_others <= FEW_OTHERS * len(present) and different[counts.argmax()] != 0:
-        problem = f"the same value in all but {n_others:,} of {where}"
     return Column(name, False, distinct, missing, look is not None and look.is_id, is_code, problem)
 
 

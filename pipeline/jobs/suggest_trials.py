@@ -12,8 +12,9 @@ from ..core.arrays import Float64, Int64
 from ..core.errors import LleError
 from ..core.methods import CLUMP_SHARE
 from ..kernels.embed_in_memory import embed_in_memory, repaired_lists
-from ..kernels.factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists
+from ..kernels.factors.choose_reg import FAILED, Quality, RegChoice, choose_by_trial, reg_of_lists
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
+from ..kernels.quality.independent import embed_independently
 from ..kernels.quality.intervals import mean_interval, pair_interval
 from ..kernels.quality.locality import hit_of_random_neighbors, shares_within_radius
 from ..kernels.quality.sample_quality import SampleQuality, Scores
@@ -53,6 +54,8 @@ class Trial:
     """Least share of the embedded points on which a coordinate is concentrated."""
     is_crowded: bool = False
     """Whether many of the embedded points are at few places."""
+    quality: Quality = FAILED
+    """The measures by which `weights.reg: auto` chooses."""
     lost: Lost | None = None
     """What a run would warn that the embedding has lost."""
 
@@ -154,6 +157,7 @@ class Trials:
             1.0 if method == "pca" else len(inside) / len(self._sample),
             participation=float(participation(inside).min()) / len(inside),
             is_crowded=pair_interval(shares_within_radius(inside))[1] > CROWDED,
+            quality=Quality(*self.quality.trustworthiness_and_kept(embedding)),
             lost=self._lost(scores, embedding, n_neighbors),
         )
 
@@ -175,7 +179,15 @@ class Trials:
             return embed_in_memory(method, self._sample, self.lists.ids, n_components, 1.0, rule)[self._inside]
         inside, ids = self._graph(n_neighbors, reverse_neighbors(reverse, method, n_components, n_neighbors))
         coordinates = np.full((len(self.points), n_components), np.nan)
-        coordinates[inside] = embed_in_memory(method, self.points[inside], ids, n_components, reg or 1.0, rule)
+        points, n_more = self.points[inside], max(self._config.more_pairs[:1], default=0)
+
+        def embed(m: int) -> Float64:
+            return embed_in_memory(method, points, ids, m, reg or 1.0, rule)
+
+        chosen = (
+            embed_independently(embed, points, n_components, n_more, n_neighbors) if n_more else embed(n_components)
+        )
+        coordinates[inside] = chosen
         return coordinates
 
     def scores_by_components(self, embedding: Float64) -> Float64:
@@ -202,13 +214,12 @@ class Trials:
     def choose_reg(self, n_neighbors: int, n_components: int) -> RegChoice:
         """The choice of `weights.reg: auto` for lle, as ``trial_embedding.reg_by_trial`` of the sample alone."""
 
-        def trustworthiness(reg: float) -> float:
-            scores = self.run("lle", n_neighbors, n_components, reg).scores
-            return np.nan if scores is None else float(scores.trustworthiness.mean())
+        def quality(reg: float) -> Quality:
+            return self.run("lle", n_neighbors, n_components, reg).quality
 
         local = self.local_reg(n_neighbors, n_components)
         is_whole = self._n_distinct <= largest_trial(self.points.shape[1], few_dimensions(local))
-        return choose_by_trial(local, None, trustworthiness, len(self.points), is_whole)
+        return choose_by_trial(local, None, quality, len(self.points), is_whole)
 
     def _graph(self, n_neighbors: int, reverse: int | None) -> tuple[Int64, Int64]:
         """The largest component of the sample's graph: its points, and their lists after the repair of a run.

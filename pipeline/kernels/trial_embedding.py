@@ -17,11 +17,12 @@ from ..core.arrays import Float64, Int64
 from ..core.errors import LleError
 from .eigensolver.factorization import Analyses
 from .embed_in_memory import embed_in_memory, repaired_lists
-from .factors.choose_reg import NOISY_NOISE, RegChoice, choose_by_trial, reg_of_lists
+from .factors.choose_reg import FAILED, NOISY_NOISE, Quality, RegChoice, choose_by_trial, reg_of_lists
 from .graph.connectivity import neighbor_graph, weak_components
 from .graph.repair import apply_repair
 from .graph.spanning_links import as_edges, spanning_links
 from .neighbors.knn import NeighborLists, exact_neighbors
+from .quality.independent import embed_independently
 from .quality.sample_quality import SampleQuality
 
 MEASURED_POINTS = 1000
@@ -110,7 +111,7 @@ def reg_by_trial(
     is_whole: bool = False,
     lists: NeighborLists | None = None,
     connects: bool = False,
-    is_independent: bool = False,
+    n_more: int = 0,
     patches: Callable[[], Iterable[Float64]] = tuple,
 ) -> RegChoice:
     """`reg` for all points by a trial with a sample (n, d) of them, or that of `local` without a trial.
@@ -124,7 +125,8 @@ def reg_by_trial(
         is_whole: `points` are all points.
         lists: the neighbours of each point among them, -1 in empty slots; None: k are searched.
         connects: pieces of the searched graph are joined (`graph.components: connect`); else the largest is embedded.
-        is_independent: see ``choose_by_trial``.
+        n_more: eigenvectors among which a run replaces redundant coordinates (`embedding.coordinates: independent`), as
+            a trial of all points does too; 0: it takes the first.
         patches: returns patches (s, d) of all points. The trustworthiness of the sample and the mean of theirs have the
             same weight. A patch that cannot be embedded counts as 0.
     """
@@ -138,19 +140,20 @@ def reg_by_trial(
         return replace(local, no_trial="few points", trial_points=len(inside))
     component = points[inside]
     sample = None if is_whole else reg_of_lists(component, component, lists.ids, n_components)
-    of_sample = _trial(component, lists, k, n_components, rule, MEASURED_POINTS)
+    of_sample = _trial(component, lists, k, n_components, rule, MEASURED_POINTS, n_more * is_whole)
 
     @cache
-    def of_patches() -> list[Callable[[float], float]]:
+    def of_patches() -> list[Callable[[float], Quality]]:
         pieces = [(patch, *largest_component(_searched(patch, k, connects))) for patch in patches()]
         enough = [(patch[within], near) for patch, within, near in pieces if len(within) >= fewest]
         return [_trial(piece, near, k, n_components, rule, MEASURED_POINTS // 2) for piece, near in enough]
 
-    def trustworthiness(reg: float) -> float:
-        in_patches = [np.nan_to_num(trial(reg)) for trial in of_patches()]
-        return (of_sample(reg) + float(np.mean(in_patches))) / 2 if in_patches else of_sample(reg)
+    def quality(reg: float) -> Quality:
+        in_patches = np.nan_to_num([trial(reg) for trial in of_patches()])
+        both = [of_sample(reg), in_patches.mean(axis=0)] if len(in_patches) else [of_sample(reg)]
+        return Quality(*np.mean(both, axis=0).tolist())
 
-    chosen = choose_by_trial(local, sample, trustworthiness, len(inside), is_whole, is_independent)
+    chosen = choose_by_trial(local, sample, quality, len(inside), is_whole, n_more > 0)
     return replace(chosen, has_patches=bool(chosen.tried and of_patches()))
 
 
@@ -161,20 +164,23 @@ def _searched(points: Float64, k: int, connects: bool) -> NeighborLists:
 
 
 def _trial(
-    points: Float64, lists: NeighborLists, k: int, n_components: int, rule: str, n_measured: int
-) -> Callable[[float], float]:
-    """The trustworthiness of an embedding of the points (n, d) with a value of `reg`; NaN if it fails."""
-    repaired, quality = repaired_lists(lists, len(points)), SampleQuality(points, k, n_measured)
+    points: Float64, lists: NeighborLists, k: int, n_components: int, rule: str, n_measured: int, n_more: int = 0
+) -> Callable[[float], Quality]:
+    """The quality of an embedding of the points (n, d) with a value of `reg`."""
+    repaired, measured = repaired_lists(lists, len(points)), SampleQuality(points, k, n_measured)
     analyses: Analyses = {}
 
-    def trustworthiness(reg: float) -> float:
-        try:
-            embedding = embed_in_memory("lle", points, repaired, n_components, reg, rule, analyses)
-        except LleError:
-            return np.nan
-        return float(quality.trustworthiness(embedding).mean())
+    def quality(reg: float) -> Quality:
+        def embed(m: int) -> Float64:
+            return embed_in_memory("lle", points, repaired, m, reg, rule, analyses)
 
-    return trustworthiness
+        try:
+            embedding = embed_independently(embed, points, n_components, n_more, k) if n_more else embed(n_components)
+        except LleError:
+            return FAILED
+        return Quality(*measured.trustworthiness_and_kept(embedding))
+
+    return quality
 
 
 def joined_lists(points: Float64, lists: NeighborLists) -> NeighborLists:

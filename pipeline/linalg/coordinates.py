@@ -9,13 +9,17 @@ from functools import cached_property
 import numpy as np
 
 from ..core.arrays import Float64, Int64
-from ..core.methods import CLUMP_SHARE
 from ..engine.step import Json
-from ..kernels.quality.independent import MEASURED_POINTS, IndependentCoordinates
+from ..kernels.quality.independent import (
+    MEASURED_POINTS,
+    SAMPLED_POINTS,
+    IndependentCoordinates,
+    candidates,
+    spread_vectors,
+)
 from ..storage import array_specs
 from ..storage.store import Store
 
-SAMPLED_POINTS = 2000
 SEED = (0, 13)
 NAMED_ROWS = 10
 GROUP_SHARE = 0.9
@@ -37,7 +41,7 @@ class Coordinates:
         The first m suffice if they are spread and independent: these are then chosen among any number of vectors. More
         vectors suffice if m of them are spread.
         """
-        n_spread = len(self._spread(sizes))
+        n_spread = len(spread_vectors(sizes, len(self.rows)))
         if len(sizes) > self._n_wanted or n_spread < self._n_wanted:
             return n_spread >= self._n_wanted
         return self._independent(sample).are_independent(range(self._n_wanted))
@@ -47,10 +51,9 @@ class Coordinates:
 
         ``sizes`` and ``sample`` as for ``suffice``; ``vector`` gives an eigenvector (n,).
         """
-        spread = self._spread(sizes)
-        clumps = np.setdiff1d(np.arange(len(sizes)), spread)
-        candidates = [*spread.tolist(), *clumps[: max(0, self._n_wanted - len(spread))].tolist()]
-        chosen, replacements = self._independent(sample).choose(candidates, self._n_wanted)
+        clumps = np.setdiff1d(np.arange(len(sizes)), spread_vectors(sizes, len(self.rows)))
+        among = candidates(sizes, len(self.rows), self._n_wanted)
+        chosen, replacements = self._independent(sample).choose(among, self._n_wanted)
         return chosen, {
             "taken": [j + 1 for j in chosen],
             "computed": len(sizes),
@@ -62,10 +65,6 @@ class Coordinates:
             ],
             "replaced": [{**r._asdict(), "left": r.left + 1, "taken": r.taken + 1} for r in replacements],
         }
-
-    def _spread(self, sizes: Float64) -> Int64:
-        """The vectors that are no clumps, of vectors with these participations."""
-        return np.flatnonzero(sizes >= CLUMP_SHARE * len(self.rows))
 
     def _independent(self, sample: Float64) -> IndependentCoordinates:
         return IndependentCoordinates(lambda: self._points, sample, self._n_neighbors)

@@ -62,7 +62,6 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
     n_bytes += (trial + in_patches) * (4 * row + 64 * layout.k_max) + trial * TRIAL_POINT_BYTES
     n_bytes += in_patches * PATCH_POINT_BYTES
     rule, connects = config.weights.rule, config.graph.components == "connect"
-    is_independent = config.embedding.coordinates == "independent"
     expected = ChosenReg(NOT_CHOSEN_YET, 0.0, 0.0, m, 0)
     choose = task(
         choose_from_sample,
@@ -72,7 +71,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
         has_trial=has_trial,
         rule=rule,
         connects=connects,
-        is_independent=is_independent,
+        n_more=max(config.more_pairs[:1], default=0),
         blocks=blocks,
     )
     [chosen] = yield from Step(
@@ -80,7 +79,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
         choose,
         1,
         n_bytes,
-        version=10,
+        version=11,
         expected=lambda b: expected,
         is_measurement=True,
         work=Work(
@@ -104,7 +103,7 @@ def choose_from_sample(
     has_trial: bool,
     rule: str,
     connects: bool,
-    is_independent: bool,
+    n_more: int,
     blocks: Blocks,
 ) -> ChosenReg:
     """Choose reg from `sample` points and their nearest neighbours, and by a trial embedding.
@@ -129,7 +128,7 @@ def choose_from_sample(
             return [] if is_whole or not size else _patches(store, points[:PATCHES], size)
 
         chosen = reg_by_trial(
-            points, chosen, n_neighbors, n_components, rule, is_whole, lists, connects, is_independent, patches
+            points, chosen, n_neighbors, n_components, rule, is_whole, lists, connects, n_more, patches
         )
     else:
         chosen = replace(chosen, no_trial="method")

@@ -243,13 +243,12 @@ class TestTables:
         assert "left out: unit, version (the same value in all" in (tmp_path / "job.yaml").read_text()
 
     @FORMATS
-    def test_columns_with_one_value_in_nearly_all_rows_are_left_out_unless_it_is_0(self, tmp_path, suffix):
-        data = pd.concat([frame(), frame()], ignore_index=True).assign(rate=22050.0, rain=0.0, split="train")
-        data.loc[5, ["rate", "rain"]], data.loc[6, "rain"] = 44100.0, 1.5
-        data.loc[::4, "split"], data["kind"] = "test", np.tile(["tom", "kick"], N)
-        section = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input
-        assert (section.columns, section.label) == (("a", "b", "c", "rain"), "kind")
-        assert "left out: rate (the same value in all but 1 of 1,200 rows)" in (tmp_path / "job.yaml").read_text()
+    @pytest.mark.parametrize("name", ["split", "fold"])
+    def test_parts_of_a_table_are_a_label_only_if_there_is_no_other(self, tmp_path, suffix, name):
+        data = frame().assign(**{name: np.where(np.arange(N) % 4, "train", "test")})
+        assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.label == name
+        both = write_table(tmp_path / f"both.{suffix}", data.assign(kind=np.where(CLASSES > 1, "tom", "kick")))
+        assert config_of(tmp_path, both, "both.yaml").input.label == "kind"
 
     @pytest.mark.parametrize(("n_others", "leaves_out"), [(10, True), (11, False)])
     def test_numbers_beside_a_spectrum_are_left_out(self, tmp_path, suffix, n_others, leaves_out):

@@ -9,7 +9,7 @@ from sklearn.manifold import LocallyLinearEmbedding, trustworthiness
 from lle.core.errors import LleError
 from lle.kernels import trial_embedding
 from lle.kernels.factors import choose_reg
-from lle.kernels.factors.choose_reg import SURFACE_REG, RegChoice
+from lle.kernels.factors.choose_reg import SURFACE_REG, WHOLE_REGS, RegChoice
 from lle.kernels.neighbors.knn import exact_neighbors
 from lle.kernels.quality.sample_quality import SampleQuality
 from lle.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
@@ -140,10 +140,11 @@ def test_sample_and_patches_have_the_same_weight():
     sample, *patches = (rng.normal(size=(n, 8)) for n in (500, 300, 400))
     patches[0][:20] += 500.0  # its largest piece is embedded
     alone = [reg_by_trial(points, local, K, M, "trace") for points in (sample, *patches)]
-    values = np.array([[value for _, value in choice.tried] for choice in alone])
+    values = np.array([[measures for _, *measures in choice.tried] for choice in alone])
     in_pieces = rng.normal(size=(180, 8)) + 500.0 * (np.arange(180) < 90)[:, None]
     both = reg_by_trial(sample, local, K, M, "trace", patches=lambda: [*patches, in_pieces])
-    np.testing.assert_allclose([value for _, value in both.tried], (values[0] + values[1:].mean(axis=0)) / 2)
+    expected = (values[0] + values[1:].mean(axis=0)) / 2
+    np.testing.assert_allclose([measures for _, *measures in both.tried], expected)
     assert both.reason.partition("; ")[2].startswith(
         "500 points and patches of neighbouring points embedded with 0.001"
     )
@@ -164,7 +165,7 @@ def test_patch_that_cannot_be_embedded_counts_as_zero(monkeypatch):
 
     monkeypatch.setattr(trial_embedding, "embed_in_memory", fails_for_the_patch)
     both = reg_by_trial(points, noisy, K, M, "trace", patches=lambda: [patch])
-    np.testing.assert_allclose([value for _, value in both.tried], [value / 2 for _, value in alone.tried])
+    np.testing.assert_allclose(np.array(both.tried)[:, 1:], np.array(alone.tried)[:, 1:] / 2)
 
 
 def test_pieces_of_patches_are_joined_as_those_of_the_sample(monkeypatch):
@@ -181,6 +182,17 @@ def test_pieces_of_patches_are_joined_as_those_of_the_sample(monkeypatch):
         sizes.clear()
         reg_by_trial(points, noisy, K, M, "trace", connects=connects, patches=lambda: [pieces])
         assert set(sizes) == {400, size}
+
+
+def test_trial_of_all_points_measures_independent_coordinates_if_a_run_takes_them():
+    """On a long sheet the second eigenvector is a function of the first. In a sample it may be another one."""
+    points = np.random.default_rng(14).random((600, 2)) * [4.0, 1.0]
+    few, many = (reg_by_trial(points, LOCAL, K, M, "trace", True, n_more=n_more) for n_more in (0, 10))
+    assert (few.reg, many.reg) == (1e-3, 1e-2)
+    assert dict(zip(WHOLE_REGS, few.tried, strict=True))[1e-2][1] < 0.96
+    assert dict(zip(WHOLE_REGS, many.tried, strict=True))[1e-2][1] > 0.98
+    sample = [reg_by_trial(points, LOCAL, K, M, "trace", n_more=n_more).tried for n_more in (0, 10)]
+    assert sample[0] == sample[1]
 
 
 def test_given_lists_replace_the_search(monkeypatch):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
-from lle.linalg import coordinates
 from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 
@@ -143,7 +142,7 @@ def test_export_names_the_eigenvectors(tmp_path, long_strip):
 
 
 def test_sixteen_pairs_are_computed_if_all_are_clumps(tmp_path, monkeypatch):
-    monkeypatch.setattr(coordinates, "CLUMP_SHARE", 1.1)
+    monkeypatch.setattr("lle.kernels.quality.independent.CLUMP_SHARE", 1.1)
     store, metrics = run(tmp_path, strip(300), **LAPLACIAN)
     [choice] = metrics["coordinates"]
     assert (choice["taken"], choice["clumps_taken"], choice["computed"]) == ([1, 2], [1, 2], 16)

@@ -42,11 +42,12 @@ WHOLE_REGS = (1e-3, 1e-2, 1e-1, 1.0)
 SURFACE_LOSS, NOISY_LOSS = 0.005, 0.025
 """Differences of trustworthiness in a trial that are ignored.
 
-Where there is little noise, the smallest `reg` is chosen whose trustworthiness is at most SURFACE_LOSS below the best,
-in a sample SURFACE_REG only if there is no other. Where there is much noise, the largest one, because a large `reg`
-keeps neighbours of the same class together and raises the eigenvalues of M. In the trial of a sample with much noise,
-NOISY_LOSS, a share of the best, replaces SURFACE_LOSS. The first is about the standard error of a trial; the second is
-less than the 3 % that a user would see.
+In a trial of all points, of the values whose trustworthiness is at most SURFACE_LOSS below the best, the one is chosen
+that keeps most of the nearest neighbours. In a sample neighbours are farther away. So there the smallest one is chosen
+where there is little noise, SURFACE_REG only if there is no other. Where there is much noise, the largest one, because
+a large `reg` keeps neighbours of the same class together and raises the eigenvalues of M; NOISY_LOSS, a share of the
+best, replaces SURFACE_LOSS then. The first is about the standard error of a trial; the second is less than the 3 % that
+a user would see.
 """
 
 SURFACE_REG_LOSS = 0.01
@@ -79,6 +80,17 @@ class LocalVariance(NamedTuple):
     """(B,) variance outside the leading m directions, in [0, 1]."""
 
 
+class Quality(NamedTuple):
+    """Measures of a trial embedding."""
+
+    trustworthiness: float
+    kept: float
+    """Share of the nearest neighbours that are kept."""
+
+
+FAILED = Quality(np.nan, np.nan)
+
+
 NoTrial = Literal["method", "few points", "less noise", "failed"]
 """Why no trial was made: the method has none, the largest piece has too few points, the sample does not represent all
 points (``LESS_NOISE``), or no value could be embedded."""
@@ -96,8 +108,8 @@ class RegChoice:
     n_components: int
     n_measured: int
     """Sampled points with two neighbours apart from them; noise and outside are 0 if there are none."""
-    tried: Sequence[tuple[float, float]] = ()
-    """Values of the trial, and the trustworthiness of their embeddings."""
+    tried: Sequence[tuple[float, float, float]] = ()
+    """Values of the trial, and trustworthiness and kept neighbours of their embeddings."""
     trial_points: int = 0
     """Points of the trial, or those that were too few or could not be embedded."""
     no_trial: NoTrial | None = None
@@ -110,8 +122,8 @@ class RegChoice:
     def reason(self) -> str:
         """The measures in words.
 
-        >>> RegChoice(1e-2, 0.05, 0.1, 2, 900, [(1e-3, 0.97), (1e-2, 0.99)], 800).reason.partition("; ")[2]
-        '800 points embedded with 0.001, 0.01 have trustworthiness 0.970, 0.990'
+        >>> RegChoice(1e-2, 0.05, 0.1, 2, 900, [(1e-3, 0.97, 0.4), (1e-2, 0.99, 0.6)], 800).reason.partition("; ")[2]
+        '800 points embedded with 0.001, 0.01 have trustworthiness 0.970, 0.990 and keep 0.40, 0.60 of the neighbours'
         """
         reason = "no sampled point has two neighbours apart from it"
         if self.n_measured:
@@ -119,11 +131,13 @@ class RegChoice:
             reason += f"{counted(self.n_components, 'dimension')} ({self.n_measured:,} points sampled)"
         n_points = counted(self.trial_points, "point")
         if self.tried:
-            names = ", ".join(f"{reg:g}" for reg, _ in self.tried)
-            values = ", ".join(f"{value:.3f}" for _, value in self.tried)
+            names = ", ".join(f"{reg:g}" for reg, _, _ in self.tried)
+            values = ", ".join(f"{value:.3f}" for _, value, _ in self.tried)
+            kept = ", ".join(f"{value:.2f}" for _, _, value in self.tried)
             failed = f"; the trial with {', '.join(f'{reg:g}' for reg in self.failed)} failed" if self.failed else ""
             beside = " and patches of neighbouring points" * self.has_patches
-            return f"{reason}; {n_points}{beside} embedded with {names} have trustworthiness {values}{failed}"
+            measures = f"have trustworthiness {values} and keep {kept} of the neighbours"
+            return f"{reason}; {n_points}{beside} embedded with {names} {measures}{failed}"
         if self.no_trial is None:
             return reason
         causes: dict[NoTrial, str] = {
@@ -213,7 +227,7 @@ def reg_of_lists(queries: Floats, points: Floats, ids: Int64, n_components: int)
 def choose_by_trial(
     local: RegChoice,
     sample: RegChoice | None,
-    trustworthiness: Callable[[float], float],
+    measure: Callable[[float], Quality],
     n_points: int,
     is_whole: bool = False,
     is_independent: bool = False,
@@ -223,23 +237,24 @@ def choose_by_trial(
     A sample with less noise would choose too small a value. Then there is no trial if the noise of all points is
     BLURRED_NOISE or more, or if coordinates are independent.
 
-    Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, but in a sample SURFACE_REG only if
-    there is no other: with all points it is often much worse. From NOISY_NOISE on it is the largest one, for a
-    sample the largest within NOISY_LOSS and, if possible, within SURFACE_REG_LOSS of SURFACE_REG. Below
-    NOISY_NOISE values are not tried after one that no larger value can exceed by more than SURFACE_LOSS. A value after
-    one that is far below the best is tried: the trustworthiness can rise again.
+    Of all points it is the value within SURFACE_LOSS of the best trustworthiness that keeps most neighbours. Of a
+    sample it is the smallest one below NOISY_NOISE, but SURFACE_REG only if there is no other: with all points it is
+    often much worse. From NOISY_NOISE on it is the largest one within NOISY_LOSS and, if possible, within
+    SURFACE_REG_LOSS of SURFACE_REG. Below NOISY_NOISE values are not tried after one that no larger value can exceed by
+    more than SURFACE_LOSS. A value after one that is far below the best is tried: the trustworthiness can rise again.
 
     Args:
         local: choice from neighbourhoods among all points.
         sample: choice from neighbourhoods among the points of the trial; None if they are those among all points.
-        trustworthiness: of the trial embedding with a value of `reg`; NaN if it failed.
+        measure: the quality of the trial embedding with a value of `reg`.
         n_points: points of the trial.
         is_whole: the trial embeds all points, not a sample of them.
         is_independent: eigenvectors that are functions of others are replaced (`embedding.coordinates`).
 
     >>> clean = RegChoice(1e-3, 0.0, 0.0, 2, 900)
-    >>> choose_by_trial(clean, None, {1e-3: 0.85, 1e-2: 0.99, 1e-1: 0.99, 1.0: 0.98}.__getitem__, 900, True).reg
-    0.01
+    >>> quality = {1e-3: (0.85, 0.4), 1e-2: (0.99, 0.5), 1e-1: (0.988, 0.6), 1.0: (0.98, 0.7)}
+    >>> choose_by_trial(clean, None, lambda reg: Quality(*quality[reg]), 900, True).reg
+    0.1
     """
     local = replace(local, trial_points=n_points)
     is_noisy = local.noise >= NOISY_NOISE
@@ -247,9 +262,9 @@ def choose_by_trial(
     if has_less and (local.noise >= BLURRED_NOISE or is_independent):
         return replace(local, reg=max(local.reg, DENSE_REG), no_trial="less noise")
     regs = np.array(WHOLE_REGS if is_whole else SAMPLE_REGS)
-    quality = np.full(len(regs), np.nan)
+    quality, kept = np.full((2, len(regs)), np.nan)
     for position, reg in enumerate(regs.tolist()):
-        quality[position] = trustworthiness(reg)
+        quality[position], kept[position] = measure(reg)
         if not is_noisy and quality[position] >= 1 - SURFACE_LOSS:
             break
     tried = np.isfinite(quality)
@@ -257,14 +272,15 @@ def choose_by_trial(
         return replace(local, no_trial="failed")
     best = quality[tried].max()
     good = quality >= best - SURFACE_LOSS
-    if not is_whole:
+    if is_whole:
+        chosen = np.argmax(np.where(good, kept, -1.0))
+    else:
         above = regs > SURFACE_REG
         if is_noisy:
             good = quality >= (1 - NOISY_LOSS) * best
             above &= quality >= (1 - SURFACE_REG_LOSS) * quality[0]
         better = good & above
-        good = better if better.any() else good
-    chosen = np.flatnonzero(good)[-1 if is_noisy else 0]
-    values = list(zip(regs[tried].tolist(), quality[tried].tolist(), strict=True))
+        chosen = np.flatnonzero(better if better.any() else good)[-1 if is_noisy else 0]
+    values = list(zip(*(column[tried].tolist() for column in (regs, quality, kept)), strict=True))
     failed = regs[: position + 1][~tried[: position + 1]].tolist()
     return replace(local, reg=float(regs[chosen]), tried=values, failed=failed)

@@ -13,18 +13,51 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...core.arrays import Float64
+from ...core.arrays import Float64, Int64
+from ...core.methods import CLUMP_SHARE
 from .redundancy import MIN_POINTS, prediction_errors, standardized
 from .sample_quality import SampleQuality
+from .trustworthiness import participation
 
-MEASURED_POINTS = 1000
-"""Points of the sample at which trustworthiness is measured."""
+SAMPLED_POINTS, MEASURED_POINTS = 2000, 1000
+"""Most points of a sample, and those of it at which trustworthiness is measured."""
 REDUNDANT_BELOW = 0.5
 """A coordinate may be replaced if the others leave a smaller share of its variance unexplained."""
 STANDARD_ERRORS = 3.0
 """Least gain in trustworthiness, in standard errors of the gain; the best of up to ten candidates is taken."""
 NEW_ABOVE = 0.3
 """Least share of the variance of a new coordinate that the others leave unexplained."""
+
+
+def spread_vectors(sizes: Float64, n_points: int) -> Int64:
+    """Positions of the vectors of n_points entries, with participations (p,), that are no clumps."""
+    return np.flatnonzero(sizes >= CLUMP_SHARE * n_points)
+
+
+def candidates(sizes: Float64, n_points: int, n_wanted: int) -> list[int]:
+    """Positions of the vectors that may be coordinates: those that are no clumps, then clumps if these are too few."""
+    spread = spread_vectors(sizes, n_points)
+    clumps = np.setdiff1d(np.arange(len(sizes)), spread)
+    return [*spread.tolist(), *clumps[: max(0, n_wanted - len(spread))].tolist()]
+
+
+def embed_independently(
+    embed: Callable[[int], Float64], points: Float64, n_wanted: int, n_more: int, k: int
+) -> Float64:
+    """Coordinates (n, n_wanted) of all points (n, d) as a run chooses them: the first, if these suffice.
+
+    embed: the lowest eigenvectors (n, p), given their number p. n_more: their number if the first do not suffice.
+    """
+    sampled = slice(None, None, -(-len(points) // SAMPLED_POINTS))
+    vectors = embed(n_wanted)
+    sizes = participation(vectors)
+    first = IndependentCoordinates(lambda: points[sampled], vectors[sampled], k)
+    if len(spread_vectors(sizes, len(points))) == n_wanted and first.are_independent(range(n_wanted)):
+        return vectors
+    vectors = embed(min(n_more, len(points) - 2))
+    among = candidates(participation(vectors), len(points), n_wanted)
+    chosen, _ = IndependentCoordinates(lambda: points[sampled], vectors[sampled], k).choose(among, n_wanted)
+    return vectors[:, chosen]
 
 
 class Replacement(NamedTuple):

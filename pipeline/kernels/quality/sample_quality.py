@@ -101,7 +101,17 @@ class SampleQuality:
 
         Points at the same distance have the same rank.
         """
-        return self._trustworthiness(self._nearest(embedding, self.k))
+        near = self._nearest(embedding, self.k)
+        return self._trust_of_ranks(near, self._ranks(near))
+
+    def trustworthiness_and_kept(self, embedding: Float64) -> tuple[float, float]:
+        """Mean trustworthiness, and the share of the k nearest points in an embedding (n, m) that are it in the data.
+
+        Without the linear map of ``unstretched``, so the share can be lower than in `measure`.
+        """
+        near = self._nearest(embedding, self.k)
+        ranks = self._ranks(near)
+        return float(self._trust_of_ranks(near, ranks).mean()), float((ranks <= self.k).mean())
 
     def measure(self, embedding: Float64) -> Scores:
         """Scores of an embedding (n, m). Points with NaN are infinitely far, and their own scores are 0."""
@@ -112,7 +122,7 @@ class SampleQuality:
         scaled = unstretched(embedding, np.where(embedded[:, None], near_points, -1), self.measured, distances)
         kept = max(((table <= self.k).mean(axis=1) for table in (ranks, self._ranks_in(scaled))), key=np.sum)
         kept = np.where(embedded, kept, 0.0)
-        return Scores(self._trustworthiness(near), continuity, kept, self.hit(self.k, embedding))
+        return Scores(self._trust_of_ranks(near, self._ranks(near)), continuity, kept, self.hit(self.k, embedding))
 
     def hit(self, k: int, embedding: Float64 | None = None) -> Float64 | None:
         """Share (s,) of the k nearest neighbours with the point's label, in an embedding (n, m) or in the data.
@@ -148,13 +158,16 @@ class SampleQuality:
         near[rows] = exact_neighbors(embedding[queries], queries, embedding[inside], inside, k).ids
         return near
 
-    def _trustworthiness(self, near: Int64) -> Float64:
+    def _trust_of_ranks(self, near: Int64, ranks: Int64) -> Float64:
+        return np.where(near[:, 0] < 0, 0.0, np.clip(trustworthiness(ranks, self.n_points), 0.0, 1.0))
+
+    def _ranks(self, near: Int64) -> Int64:
+        """Ranks (s, k), from 1, in the data of points (s, k) seen from the measured ones; n for -1."""
         squared, ascending, errors = self._squared
         rounding = errors[self.measured, None] + errors[near]
         limits = np.take_along_axis(squared, near, axis=1) * (1 - ROUNDING) - rounding
         closer = np.stack([row.searchsorted(limit) for row, limit in zip(ascending, limits, strict=True)])
-        values = np.clip(trustworthiness(np.where(near < 0, self.n_points, closer + 1), self.n_points), 0.0, 1.0)
-        return np.where(near[:, 0] < 0, 0.0, values)
+        return np.where(near < 0, self.n_points, closer + 1)
 
     def _ranks_in(self, embedding: Float64) -> Float64:
         """Ranks (s, k), from 1, in an embedding of the neighbours of the measured points.

@@ -12,6 +12,7 @@ from lle.kernels.factors.choose_reg import (
     SURFACE_REG,
     WHOLE_REGS,
     LocalVariance,
+    Quality,
     RegChoice,
     choose_by_trial,
     choose_reg,
@@ -37,9 +38,9 @@ def chosen(noise, outside, m=M):
     return choose_reg(LocalVariance(np.full(9, float(noise)), np.full(9, float(outside))), m)
 
 
-def values(quality, regs=SAMPLE_REGS):
-    """A trial with these measures."""
-    return dict(zip(regs, quality, strict=True)).__getitem__
+def values(quality, regs=SAMPLE_REGS, kept=(0.5, 0.4, 0.3, 0.2)):
+    """A trial with these measures; in most tests the smallest value keeps most neighbours."""
+    return {reg: Quality(*measures) for reg, *measures in zip(regs, quality, kept, strict=True)}.__getitem__
 
 
 class TestLocalVariance:
@@ -163,23 +164,22 @@ class TestTrial:
     def test_noise_gets_the_largest_value_near_the_best(self, quality, reg):
         assert choose_by_trial(self.NOISY, self.NOISY, values(quality), 900).reg == reg
 
+    @pytest.mark.parametrize("local", [CLEAN, NOISY])
     @pytest.mark.parametrize(
-        ("quality", "reg"),
+        ("quality", "kept", "reg"),
         [
-            ((0.7, 0.9, 0.9, 0.896), 1.0),
-            ((0.7, 0.9, 0.9, 0.88), 1e-1),
-            ((0.9, 0.893, 0.885, 0.885), 1e-3),
-            ((0.9, 0.897, 0.885, np.nan), 1e-2),
-            ((np.nan, 0.8, 0.9, 0.89), 1e-1),
+            ((0.7, 0.9, 0.9, 0.896), (0.9, 0.4, 0.5, 0.6), 1.0),
+            ((0.7, 0.9, 0.9, 0.894), (0.9, 0.4, 0.5, 0.6), 1e-1),
+            ((0.9, 0.897, 0.885, 0.885), (0.4, 0.4, 0.5, 0.6), 1e-3),
+            ((0.9, 0.897, 0.885, np.nan), (0.3, 0.4, 0.5, np.nan), 1e-2),
+            ((np.nan, 0.8, 0.9, 0.89), (np.nan, 0.8, 0.2, 0.3), 1e-1),
         ],
     )
-    def test_trial_of_all_points_with_noise_takes_the_largest_value_near_the_best(self, quality, reg):
+    def test_trial_of_all_points_takes_the_value_near_the_best_that_keeps_most_neighbours(
+        self, quality, kept, reg, local
+    ):
         """All points are few then, so the tiny eigenvalues of M do not matter."""
-        assert choose_by_trial(self.NOISY, self.NOISY, values(quality, WHOLE_REGS), 900, is_whole=True).reg == reg
-
-    @pytest.mark.parametrize(("quality", "reg"), [((0.8, 0.9, 0.95, 0.953), 1e-1), ((0.896, 0.9, 0.9, 0.9), 1e-3)])
-    def test_trial_of_all_points_of_a_surface_takes_the_smallest_value_near_the_best(self, quality, reg):
-        assert choose_by_trial(self.CLEAN, self.CLEAN, values(quality, WHOLE_REGS), 900, is_whole=True).reg == reg
+        assert choose_by_trial(local, local, values(quality, WHOLE_REGS, kept), 900, is_whole=True).reg == reg
 
     @pytest.mark.parametrize(("noise", "of_sample"), [(0.6, 0.54), (0.15, 0.09)])
     def test_sample_with_less_noise_is_not_tried(self, noise, of_sample):
@@ -211,20 +211,22 @@ class TestTrial:
     def test_reason_holds_all_values(self):
         chosen = choose_by_trial(self.CLEAN, self.CLEAN, values([0.5, 0.9, 0.91, 0.8]), 1234)
         assert chosen.reason.partition("; ")[2] == (
-            "1,234 points embedded with 0.001, 0.01, 0.03, 0.1 have trustworthiness 0.500, 0.900, 0.910, 0.800"
+            "1,234 points embedded with 0.001, 0.01, 0.03, 0.1 have trustworthiness 0.500, 0.900, 0.910, 0.800 and "
+            "keep 0.50, 0.40, 0.30, 0.20 of the neighbours"
         )
 
     def test_reason_names_the_values_that_failed(self):
         chosen = choose_by_trial(self.CLEAN, self.CLEAN, values([0.5, np.nan, 0.9, np.nan]), 1234)
         assert list(chosen.failed) == [1e-2, 1e-1]
         assert chosen.reason.endswith(
-            "embedded with 0.001, 0.03 have trustworthiness 0.500, 0.900; the trial with 0.01, 0.1 failed"
+            "embedded with 0.001, 0.03 have trustworthiness 0.500, 0.900 and keep 0.50, 0.30 of the neighbours; the "
+            "trial with 0.01, 0.1 failed"
         )
 
     def test_values_after_a_sufficient_one_are_not_tried(self):
-        chosen = choose_by_trial(self.CLEAN, self.CLEAN, {1e-3: 0.995}.__getitem__, 900)
+        chosen = choose_by_trial(self.CLEAN, self.CLEAN, {1e-3: Quality(0.995, 0.5)}.__getitem__, 900)
         assert chosen.reg == 1e-3
-        assert chosen.tried == [(1e-3, 0.995)]
+        assert chosen.tried == [(1e-3, 0.995, 0.5)]
 
     def test_values_after_a_fall_are_tried(self):
         """The trustworthiness can rise again. A fall near a bound would make the choice a matter of the sample."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lle.kernels.quality.independent import NEW_ABOVE, REDUNDANT_BELOW, IndependentCoordinates
+from lle.kernels.quality.independent import NEW_ABOVE, REDUNDANT_BELOW, IndependentCoordinates, embed_independently
 from tests.support.seeds import seeds
 
 K = 10
@@ -38,6 +38,21 @@ def test_independent_coordinates_stay() -> None:
     points, vectors, waves = strip(1.3)
     assert waves[:2] == [(1, 0), (0, 1)]
     assert IndependentCoordinates(lambda: points, vectors, K).choose(range(8), 2) == ([0, 1], [])
+
+
+@pytest.mark.parametrize(
+    ("length", "clump", "computed"), [(1.3, False, [2]), (1.3, True, [2, 8]), (5.5, False, [2, 8])]
+)
+def test_more_vectors_are_computed_in_memory_only_if_the_first_do_not_suffice(length, clump, computed) -> None:
+    points, vectors, waves = strip(length)
+    if clump:
+        vectors = np.column_stack([np.eye(len(points))[:, 0], vectors[:, :7]])
+        waves = [(0, 0), *waves[:7]]
+    asked = list[int]()
+    chosen = embed_independently(lambda m: asked.append(m) or vectors[:, :m], points, 2, 8, K)
+    assert asked == computed
+    across = next(j for j, wave in enumerate(waves) if wave[1] == 1)
+    np.testing.assert_array_equal(chosen, vectors[:, [int(clump), across]])
 
 
 def test_an_independent_coordinate_stays_although_another_one_keeps_more_neighbours() -> None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.spatial import cKDTree
 from sklearn.manifold import trustworthiness
 
 from lle.core.arrays import Float64
@@ -26,6 +27,14 @@ def test_trustworthiness_and_continuity_equal_scikit_learns(points, quality):
     scores = quality.measure(points[:, :2])
     assert scores.trustworthiness.mean() == pytest.approx(trustworthiness(points, points[:, :2], n_neighbors=K))
     assert scores.continuity.mean() == pytest.approx(trustworthiness(points[:, :2], points, n_neighbors=K))
+
+
+def test_kept_is_the_share_of_the_nearest_points_that_are_the_nearest_in_the_data(points, quality):
+    trust, kept = quality.trustworthiness_and_kept(points[:, :2])
+    assert trust == pytest.approx(trustworthiness(points, points[:, :2], n_neighbors=K))
+    near = [cKDTree(table).query(table, K + 1)[1][:, 1:] for table in (points, points[:, :2])]
+    assert kept == pytest.approx(np.mean([len({*one} & {*other}) / K for one, other in zip(*near, strict=True)]))
+    assert 0.1 < kept < 0.9
 
 
 @pytest.mark.parametrize("scale", [1e-160, 1e150])
