@@ -1,17 +1,19 @@
 """Arguments and options that several commands share, or whose definition takes several lines."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..core.errors import ConfigError, listed
+from ..core.errors import ConfigError, LleError, listed
 
 if TYPE_CHECKING:
     from ..config.models import Config
 
-OF_RESULT = ("input", "preprocess", "neighbors", "graph", "weights", "eigensolver", "embedding")
-"""The sections of a config that decide the coordinates."""
+OF_PCA = ("input", "preprocess", "eigensolver", "embedding")
+OF_RESULT = (*OF_PCA, "neighbors", "graph", "weights")
+"""The sections of a config that can change the coordinates."""
 NAMED_KEYS = 3
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="the YAML file of the run")]
@@ -77,18 +79,20 @@ def store_of(text: str) -> str:
 
 
 def _changed_keys(config: "Config") -> list[str]:
-    """The keys of a config that have another value than in the run of its store, except those without effect on it."""
+    """The keys in sections of the coordinates that have another value than in the run, or published version, there."""
     from ..config.load import resolved
     from ..storage.store import Store
+    from ..storage.versions import Versions
 
-    store = Store(config.output.store)
-    earlier = store.attributes().get("config") if store.is_readable() else None
-    if not isinstance(earlier, dict):
-        return []
-    before, now = (
-        {f"{name}.{key}": value for name in OF_RESULT for key, value in content.get(name, {}).items()}
-        | {"method": content["method"]}
-        for content in (earlier, resolved(config))
+    contents, store = [resolved(config)], Store(config.output.store)
+    with contextlib.suppress(LleError):  # the command names what is wrong with the store
+        run = Versions(store.url).published() if store.has_versions() else store
+        contents.append(run.attributes().get("config") or contents[0])
+    names = OF_PCA if config.method == "pca" else OF_RESULT
+    now, before = (
+        {f"{name}.{key}": value for name in names for key, value in content.get(name, {}).items()}
+        | {"method": content.get("method")}
+        for content in (contents[0], contents[-1])
     )
     return [key for key in sorted(before | now) if before.get(key) != now.get(key)]
 

@@ -179,8 +179,9 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
     from ..storage.versions import other_versions, reading
 
     def act() -> "Json":
-        with reading(store_of(store)) as opened:
-            return check(opened, lambda: other_versions(store_of(store), opened))
+        url = store_of(store)
+        with reading(url) as opened:
+            return check(opened, lambda: other_versions(url, opened))
 
     finish(act, as_json, output.describe_check)
 
@@ -192,9 +193,10 @@ def report(store: StoreUrl, as_json: AsJson = False) -> None:
     from ..storage.versions import reading, show_report
 
     def act() -> dict[str, object]:
-        with reading(store_of(store)) as opened:
+        url = store_of(store)
+        with reading(url) as opened:
             rebuild_report(opened)
-            show_report(store_of(store), opened)
+            show_report(url, opened)
             return {"report": f"{opened.url}/report/index.html"}
 
     finish(act, as_json, lambda result: str(result["report"]))

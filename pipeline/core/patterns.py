@@ -42,12 +42,8 @@ def matches(pattern: str) -> list[str]:
 
 def _folders(top: str, pattern: str) -> Iterator[str]:
     """A folder, and those below it that are not hidden, each with a separator at its end; "" is the current folder."""
-    visited, n_entries = set[str](), 0
+    visited, n_entries = {os.path.realpath(top or os.curdir)}, 0
     for path, folders, files in os.walk(top or os.curdir, followlinks=True):
-        if (place := os.path.realpath(path)) in visited:
-            folders.clear()
-            continue
-        visited.add(place)
         n_entries += len(folders) + len(files)
         if n_entries > MAX_ENTRIES:
             raise InputError(
@@ -56,4 +52,9 @@ def _folders(top: str, pattern: str) -> Iterator[str]:
             )
         name = path if top else os.path.relpath(path)
         yield "" if name == os.curdir else os.path.join(name, "")
-        folders[:] = [name for name in folders if name[0] != "."]
+        # Folders before links to them, each by name: the paths must not depend on the order of the file system.
+        links = {name for name in folders if os.path.islink(os.path.join(path, name))}
+        ordered = [name for name in [*sorted(links, reverse=True), *sorted({*folders} - links)] if name[0] != "."]
+        places = {os.path.realpath(os.path.join(path, name)): name for name in ordered}
+        folders[:] = sorted(name for place, name in places.items() if place not in visited)
+        visited.update(places)

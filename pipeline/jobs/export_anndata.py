@@ -81,8 +81,8 @@ def _opened(partial: Path, path: Path) -> "h5py.File":
         if error.errno:
             raise
         raise ConfigError(f"{path}: expected an .h5ad file (HDF5), found something else; choose another name") from None
-    obs, groups = file.get("obs"), [file[name] for name in ("obs", "obsm", "uns") if name in file]
-    is_known = obs is not None and all(hasattr(group, "keys") for group in groups)
+    obs, members = file.get("obs"), [file[name] for name in ("obs", "obsm", "uns") if name in file]
+    is_known = obs is not None and all(hasattr(member, "keys") for member in members)
     if path.exists() and not (is_known and obs.attrs.get("_index", "_index") in obs):
         file.close()
         raise ConfigError(f"{path}: expected an .h5ad file with obs, found HDF5 of another kind; choose another name")

@@ -193,7 +193,10 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
     if (best := search.best_of_fewer) is not None:
         warns = f". A run would warn: {best.warning}" if best.warning else ""
         count = counted(best.n_components, "coordinate")
-        reasons.append(f"with {count}, as in the config, the best is {best.name}: its score is {best.score:.3f}{warns}")
+        of = " and ".join(dict.fromkeys([search.config.method, "lle", "pca"]))
+        reasons.append(
+            f"with {count}, as in the config, the best of {of} is {best.name}: score {best.score:.3f}{warns}"
+        )
     reasons += _why_neighbors(search, search.chosen)
     if reason := search.reg_reasons.get((search.chosen.method, search.chosen.n_neighbors)):
         value = search.suggested()["weights.reg"]

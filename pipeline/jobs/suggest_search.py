@@ -146,7 +146,8 @@ class Search:
         """The chosen trial of each other method."""
         self.chosen: Trial | None = None
         self.best_of_fewer: Trial | None = None
-        """The best trial of lle and pca with as many coordinates as the config has, if more are chosen."""
+        """The best trial of the config's method, lle and pca with as many coordinates as the config has, if more are
+        chosen."""
 
     def _components(self) -> tuple[int, str]:
         """n_components and the reason. Closed curves and surfaces need one coordinate more than their dimension."""
@@ -184,7 +185,7 @@ class Search:
         m = self.config.eigensolver.n_components
         if m < self.n_components:
             tried = [
-                trial for trial in (self.own, *self.others) if trial is not None and trial.method in ("lle", "pca")
+                one for one in (self.own, *self.others) if one and (one is self.own or one.method in ("lle", "pca"))
             ]
             again = [self.trials.run(one.method, one.n_neighbors, m, one.reg) for one in tried]
             self.best_of_fewer = best_method(None, again)

@@ -203,9 +203,10 @@ class Trials:
         before, after = self.quality.hit(n_neighbors), self.quality.hit(n_neighbors, embedding)
         if before is None or after is None or self.quality.labels is None or np.isnan(before).all():
             return None
+        hit = 0.0 if np.isnan(after).all() else float(np.nanmean(after))
         value, low, _ = mean_interval(before[np.isfinite(before)])
         bound = min_hit(value, low, hit_of_random_neighbors(self.quality.labels))
-        return Lost("neighbourhood hit", hit, bound) if (hit := float(np.nanmean(after))) < bound else None
+        return Lost("neighbourhood hit", hit, bound) if hit < bound else None
 
     def local_reg(self, n_neighbors: int, n_components: int) -> RegChoice:
         """The choice of reg from neighbourhoods of the sample, whose embeddings are measured."""

@@ -73,11 +73,11 @@ def of_columns(columns: Columns | None) -> list[Finding]:
     return found
 
 
-def _of_rows(metrics: Metrics, config: Config, *, are_most: bool) -> Iterator[Finding]:
-    """Rows without coordinates. `are_most`: only if they are half of the rows, else only if they are fewer. Fewer ones
-    come after findings about the coordinates of the others."""
+def _of_rows(metrics: Metrics, config: Config, *, are_half: bool) -> Iterator[Finding]:
+    """Rows without coordinates. `are_half`: only if they are half of the rows or more, else only if they are fewer.
+    Fewer ones come after findings about the coordinates of the others."""
     dropped, n_input = metrics.dropped or {}, max(metrics.n_input, 1)
-    if are_most != (sum(dropped.values()) >= bounds.HALF_OF_ROWS * n_input):
+    if are_half != (sum(dropped.values()) >= bounds.HALF_OF_ROWS * n_input):
         return
     if small := dropped.get("small_component", 0):
         sentence = f"{small} rows ({small / n_input:.1%}) are in components that were not embedded"
@@ -226,7 +226,8 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
     keeps = trust >= bounds.GOOD_TRUSTWORTHINESS and (metrics.number("kept_neighbors") or 0.0) >= bounds.MOST_KEPT
     is_in_picture = any(coordinate <= 2 for _, _, coordinate, _, _ in narrow)
     level: Level = "grave" if is_in_picture or not keeps else "minor"
-    if cures.more_neighbors(metrics, config, cure.text) == cure and any(of_neighborhoods(metrics, config)):
+    has_other_cure = any(finding.cure for finding in of_neighborhoods(metrics, config))
+    if cure and cures.more_neighbors(metrics, config, cure.text) == cure and has_other_cure:
         cure, level = NO_CURE, "minor"  # the cure of lost neighbours is needed: more neighbours often lose as many
     yield Finding("participation", narrow[0][0], bound, sentence, cure, level)
 
@@ -234,13 +235,13 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
 ABOUT: tuple[Callable[[Metrics, Config], Iterator[Finding]], ...] = (
     of_convergence,
     of_lost_eigenvalues,
-    partial(_of_rows, are_most=True),
+    partial(_of_rows, are_half=True),
     partial(_of_components, are_small=True),
     _of_participation,
     of_neighborhoods,
     of_crowding,
     of_redundancy,
-    partial(_of_rows, are_most=False),
+    partial(_of_rows, are_half=False),
     partial(_of_components, are_small=False),
     of_pca,
     _of_ids,

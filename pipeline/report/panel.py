@@ -61,8 +61,8 @@ def shade_classes(panel: Panel, shape: Shape, codes: Array, colors: Sequence[str
 
     codes: (n,) class of each point from 0 on, an index into `colors` (#rrggbb).
     """
-    counts, of_points = count_points(panel, shape), to_rgba_array(colors)[codes, :3]
-    sums = np.stack([count_points(panel, shape, values) for values in of_points.T], axis=-1)
+    counts, channels = count_points(panel, shape), to_rgba_array(colors)[:, :3].T
+    sums = np.stack([count_points(panel, shape, channel[codes]) for channel in channels], axis=-1)
     return shaded(counts, sums[counts > 0] / counts[counts > 0, None], FAINTEST)
 
 

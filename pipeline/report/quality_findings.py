@@ -102,7 +102,7 @@ def of_redundancy(metrics: Metrics, config: Config) -> Iterator[Finding]:
     if computed > len(metrics.redundancy or []):  # `embedding.coordinates: independent` looked for others
         sentence += f". No other of the {computed} computed eigenvectors was clearly better"
     cure = cures.cure_of_redundancy(metrics, config)
-    level: Level = "grave" if cure or min(repeated) <= 2 else "minor"  # the picture shows the first two
+    level: Level = "grave" if cure or min(repeated) <= 2 else "minor"  # the largest picture shows the first two
     yield Finding("redundancy", max(repeated.values()), bounds.REDUNDANT, sentence, cure, level)
 
 

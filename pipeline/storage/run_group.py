@@ -1,6 +1,7 @@
 """The group of a run: what a URL holds, by its names and its zarr.json, and the attributes of a run."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -52,19 +53,20 @@ class RunGroup(Bundles):
         other_names = [name for name in names if not name.startswith("_run/")]
         if not other_names:
             outer = self._outer_group()
-            return Place("foreign", f"a place inside the Zarr group {outer}") if outer else Place("empty", "nothing")
+            return Place("foreign", f"a place inside the Zarr data of {outer}") if outer else Place("empty", "nothing")
         if any(name.startswith("_run/steps/") for name in names):
             return Place("damaged", "a run without a readable zarr.json")
         owner = "other files" if node is None else "zarr data of another program"
         return Place("foreign", f"{owner}: {_shown(other_names)}")
 
     def _outer_group(self) -> Path | None:
-        """The folder above this one that is a Zarr group, of which --fresh or a copy takes all; None if remote."""
+        """The folder above this one with Zarr data, of which --fresh or a copy takes all; None if there is none."""
         if not isinstance(folder := self.objects.place(), str):
             return None
-        path = Path(folder).absolute()
+        path = Path(os.path.abspath(folder))  # without `..`, unlike Path.absolute
         parents = path.parent.parents if path.name == FIT else path.parents
-        return next((parent for parent in parents if (parent / "zarr.json").is_file()), None)
+        metadata = ("zarr.json", ".zgroup", ".zarray")
+        return next((parent for parent in parents if any((parent / name).is_file() for name in metadata)), None)
 
     def require_run(self) -> None:
         """Check that this URL holds a readable run.

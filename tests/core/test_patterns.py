@@ -54,6 +54,15 @@ def test_a_file_is_found_once_though_links_lead_to_its_folder_again(tree):
     assert len(matches("a/**/z.npy")) == 1
 
 
+def test_folders_come_before_links_to_them(tree):
+    """The paths, and so the order of rows, are those of the folders on every file system."""
+    (tree / "a/link").symlink_to("../train")
+    (tree / "early").symlink_to("train")
+    (tree / "train").mkdir()
+    (tree / "train/t.npy").touch()
+    assert matches(str(tree / "**/t.npy")) == [str(tree / "train/t.npy")]
+
+
 def test_a_pattern_that_searches_too_much_is_refused(tree, monkeypatch, tmp_path):
     monkeypatch.setattr(patterns, "MAX_ENTRIES", 5)
     with pytest.raises(InputError, match=r"searches more than 5 files and folders below '.*/'; name a folder closer"):

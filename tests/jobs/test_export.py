@@ -190,10 +190,22 @@ def test_a_config_that_has_changed_since_the_run_is_noted(tmp_path):
     for command in (("run",), ("export", str(tmp_path / "y.npy"))):
         result = CliRunner().invoke(app, [command[0], str(config), *command[1:], "--json"])
         assert (result.exit_code, "note: " in result.stderr) == (0, False)
-    config = npy_config(tmp_path, points, method="pca", neighbors={"n_neighbors": 9}, quality={"sample": 50})
-    result = CliRunner().invoke(app, ["export", str(config), str(tmp_path / "y.npy"), "--json"])
-    words = "differs from the config of the last run in method, neighbors.n_neighbors; `lle run` applies it"
-    assert (result.exit_code, result.stderr) == (0, f"note: {config} {words}\n")
+    many = {"neighbors": {"n_neighbors": 9}, "graph": {"components": "connect"}, "embedding": {"scale": "unit_norm"}}
+    three = "embedding.scale, graph.components, method, ... (4 in all)"
+    for method, changed in (("ltsa", three), ("pca", "embedding.scale, method")):
+        config = npy_config(tmp_path, points, method=method, quality={"sample": 50}, **many)
+        result = CliRunner().invoke(app, ["export", str(config), str(tmp_path / "y.npy"), "--json"])
+        words = f"differs from the config of the last run in {changed}; `lle run` applies it"
+        assert (result.exit_code, result.stderr) == (0, f"note: {config} {words}\n")
+    assert "(4 in all)" not in CliRunner().invoke(app, ["status", str(tmp_path / "run.zarr"), "--json"]).stderr
+
+
+def test_a_config_that_has_changed_since_the_published_version_is_noted(tmp_path):
+    points, output = np.random.default_rng(3).normal(size=(60, 3)), {"store": str(tmp_path / "root.zarr"), "keep": 2}
+    lle("run", npy_config(tmp_path, points, output=output))
+    config = npy_config(tmp_path, points, output=output, eigensolver={"n_components": 1})
+    result = CliRunner().invoke(app, ["report", str(config), "--json"])
+    assert (result.exit_code, result.stderr.count("in eigensolver.n_components; `lle run` applies it")) == (0, 1)
 
 
 def test_a_file_that_matches_the_pattern_of_the_input_is_not_written(tmp_path):

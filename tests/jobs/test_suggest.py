@@ -169,6 +169,8 @@ class TestChoice:
             assert (f"laplacian has a higher score ({other.score:.3f}, not" in reason) == (other is not near)
         search.others = [high]
         assert _why_method(search, high).endswith(f"{high.score:.3f}, that of lle is {own.score:.3f}")
+        more = dataclasses.replace(high, n_components=3)
+        assert f"its score with 3 coordinates is {more.score:.3f}, that of lle with 2" in _why_method(search, more)
 
     def test_reason_names_the_trial_with_the_best_score_if_it_is_not_chosen(self):
         base = np.random.default_rng(7).uniform(0.5, 0.8, 400)
@@ -333,8 +335,10 @@ def test_pca_gets_the_number_of_coordinates_that_it_needs(tmp_path, make_config,
     assert ("no other method" in why) == (method == "pca")
     assert few["n_components"] == 2  # as in the config
     best = max(line["score"]["value"] for line in found["candidates"] if line["n_components"] == 2)
+    of = "lle and pca" if method == "lle" else "pca and lle"
     assert any(
-        f"with 2 coordinates, as in the config, the best is pca: its score is {best:.3f}" in reason
+        f"with 2 coordinates, as in the config, the best of {of} is pca: score {best:.3f}. A run would warn: it"
+        in reason
         for reason in found["reasons"]
     )
 

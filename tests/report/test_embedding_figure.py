@@ -454,6 +454,15 @@ class TestAggregation:
         np.testing.assert_allclose(means[5, 3], np.nanmean(values[near[5][3]]))
         assert np.isnan(panel.mean_values(shown, shape, np.full(1000, np.nan))).all()
 
+    def test_classes_at_one_pixel_are_mixed_and_few_points_are_fainter(self) -> None:
+        points, codes = np.array([[1.5, 1.5]] * 4 + [[6.5, 6.5]]), np.array([0, 0, 0, 1, 1])
+        shown = panel.Panel(Figure().subplots(), np.arange(5), *points.T, (0.0, 10.0), (0.0, 10.0))
+        picture = panel.shade_classes(shown, (10, 10), codes, ["#ff0000", "#0000ff"])
+        np.testing.assert_array_equal(picture[1, 1], [191, 0, 64, 255])
+        np.testing.assert_array_equal(picture[6, 6], [0, 0, 255, panel.FAINTEST])
+        assert (picture[..., 3] > 0).sum() == 2 * 9
+        assert not panel.shade_classes(shown.take([]), (10, 10), codes[:0], ["#ff0000"]).any()
+
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["none", "continuous", "classes"])
     @pytest.mark.parametrize("n_coordinates", [1, 3])

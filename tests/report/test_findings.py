@@ -287,6 +287,28 @@ def test_dropped_rows_are_graver_than_lost_neighbours_if_they_are_half_of_the_ro
     assert findings[0].measure == first
 
 
+@pytest.mark.parametrize("method", ["lle", "laplacian"])
+def test_a_clump_keeps_its_cure_if_the_lost_neighbours_have_none(method) -> None:
+    clump = {"participation": [[300.0, 3.0]], "separated": [[0, 3]], "neighborhood_hit": {"value": 0.72}, "reg": None}
+    settings = {"neighbors": {"n_neighbors": 15}, "embedding": {"coordinates": "independent"}}
+    [of_clump, of_hit] = found(clump, config_of(method=method, **settings))
+    assert (of_clump.measure, of_clump.as_json()["key"]) == ("participation", {"neighbors.n_neighbors": 24})
+    assert not of_hit.cure
+    settings["neighbors"] = {"n_neighbors": 24}
+    assert [finding.level for finding in found(clump, config_of(method="laplacian", **settings))] == ["grave", "grave"]
+
+
+@pytest.mark.parametrize("kind", ["npy", "synthetic"])
+def test_columns_can_be_left_out_only_of_inputs_that_have_them(kind) -> None:
+    config = config_of(
+        input={"kind": "npy", "path": "x.npy"} if kind == "npy" else {"kind": "synthetic", "name": "sheet"}
+    )
+    [finding] = found({"dropped": {"invalid": 5}}, config)
+    assert ("input.columns" in finding.as_json()["key"]) == (kind == "npy")
+    assert ("out of input.columns" in finding.text()) == (kind == "npy")
+    assert finding.text().endswith("; preprocess.invalid: error names the rows.")
+
+
 @pytest.mark.parametrize("lost", [{}, LOW, {"neighborhood_hit": {"value": 0.72}}])
 def test_lost_neighbours_are_graver_than_a_clump_that_more_neighbours_would_link(lost) -> None:
     """Their cure is needed anyway, and n_neighbors: 24 often loses as many."""
@@ -421,6 +443,7 @@ def test_lle_suggest_is_not_named_after_method_or_neighbours_were_chosen(changes
     assert "lle suggest" in found(lost)[0].text()
     assert "lle suggest" in found(lost, config_of(neighbors={"n_neighbors": 24}))[0].text()  # another cure names it
     assert "lle suggest" not in found(lost, config_of(**changes))[0].text()
+    assert "other numbers of neighbours and methods" in found(lost)[0].text()
     assert "other numbers of coordinates and methods" in found(lost, config_of(method="pca"))[0].text()
 
 

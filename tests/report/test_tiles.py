@@ -10,7 +10,7 @@ from PIL import Image
 from lle.report import tiles
 from lle.report.class_names import middle, name_places
 from lle.report.column import Column
-from lle.report.figure_style import MISSING, OKABE_ITO
+from lle.report.figure_style import MISSING, OKABE_ITO, ON_DARK
 from lle.report.placed_points import Part, PlacedPoints
 from lle.report.point_colors import STEPS, color_key
 from lle.report.tiles import FAINTEST, FAINTEST_OF_FEW, draw_part
@@ -27,6 +27,14 @@ def tile(x, y, key, part=PART, chosen=(), larger=0):
 
 def names_key(codes, names):
     return color_key(Column("label", "label", np.asarray(codes), names), len(codes))
+
+
+def test_unknown_values_and_classes_have_another_grey_on_a_dark_page():
+    numbers = Column("x", "x", np.array([1.0, 2.0, np.nan]), None)
+    for key in (color_key(numbers, 3), names_key([0, 0, 0, -1], ("a", "b"))):
+        light, dark = key.palettes
+        assert (light[-1], dark[-1]) == (MISSING, ON_DARK[MISSING])
+        assert ON_DARK[MISSING] != MISSING
 
 
 def test_pixels_with_points_are_drawn_and_no_others(rng):

@@ -67,10 +67,12 @@ class TestForeignPlaces:
             Store(str(tmp_path / name)).may_erase()
 
     @pytest.mark.parametrize("name", ["inner", "a/b", "fit/inner"])
-    def test_places_inside_another_zarr_group_are_refused(self, tmp_path, name):
-        other_group(tmp_path / "outer.zarr")
-        with pytest.raises(ConfigError, match=r"found a place inside the Zarr group .*outer\.zarr; choose another"):
+    @pytest.mark.parametrize("make", [other_group, old_group, lone_array])
+    def test_places_inside_other_zarr_data_are_refused(self, tmp_path, make, name):
+        make(tmp_path / "outer.zarr")
+        with pytest.raises(ConfigError, match=r"found a place inside the Zarr data of .*outer\.zarr; choose another"):
             Store(str(tmp_path / "outer.zarr" / name)).is_run()
+        assert not Store(str(tmp_path / "outer.zarr" / ".." / name)).is_run()
         assert not Store(str(tmp_path / "outer.zarr" / "fit")).is_run()  # of a run with input.fit_sample
 
     @pytest.mark.parametrize(
