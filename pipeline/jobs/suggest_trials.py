@@ -14,7 +14,6 @@ from ..core.methods import CLUMP_SHARE
 from ..kernels.embed_in_memory import embed_in_memory, repaired_lists
 from ..kernels.factors.choose_reg import FAILED, Quality, RegChoice, choose_by_trial, reg_of_lists
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
-from ..kernels.quality.independent import embed_independently
 from ..kernels.quality.intervals import mean_interval, pair_interval
 from ..kernels.quality.locality import hit_of_random_neighbors, shares_within_radius
 from ..kernels.quality.sample_quality import SampleQuality, Scores
@@ -172,6 +171,7 @@ class Trials:
     def embedding(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Float64:
         """Coordinates (i, m) of the points inside; NaN outside of the largest component, except with `connect` or pca.
 
+        The lowest ones: with a choice of independent ones a suggestion for digits took five times as long.
         Raises LleError and LinAlgError.
         """
         rule, reverse = self._config.weights.rule, self._config.neighbors.reverse
@@ -179,15 +179,7 @@ class Trials:
             return embed_in_memory(method, self._sample, self.lists.ids, n_components, 1.0, rule)[self._inside]
         inside, ids = self._graph(n_neighbors, reverse_neighbors(reverse, method, n_components, n_neighbors))
         coordinates = np.full((len(self.points), n_components), np.nan)
-        points, n_more = self.points[inside], max(self._config.more_pairs[:1], default=0)
-
-        def embed(m: int) -> Float64:
-            return embed_in_memory(method, points, ids, m, reg or 1.0, rule)
-
-        chosen = (
-            embed_independently(embed, points, n_components, n_more, n_neighbors) if n_more else embed(n_components)
-        )
-        coordinates[inside] = chosen
+        coordinates[inside] = embed_in_memory(method, self.points[inside], ids, n_components, reg or 1.0, rule)
         return coordinates
 
     def scores_by_components(self, embedding: Float64) -> Float64:

@@ -301,7 +301,9 @@ def test_a_clump_keeps_its_cure_if_the_lost_neighbours_have_none(method) -> None
 @pytest.mark.parametrize("kind", ["npy", "synthetic"])
 def test_columns_can_be_left_out_only_of_inputs_that_have_them(kind) -> None:
     config = config_of(
-        input={"kind": "npy", "path": "x.npy"} if kind == "npy" else {"kind": "synthetic", "name": "sheet", "n_points": 500}
+        input={"kind": "npy", "path": "x.npy"}
+        if kind == "npy"
+        else {"kind": "synthetic", "name": "sheet", "n_points": 500}
     )
     [finding] = found({"dropped": {"invalid": 5}}, config)
     assert ("input.columns" in finding.as_json()["key"]) == (kind == "npy")
