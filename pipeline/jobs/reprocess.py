@@ -214,7 +214,9 @@ def begin(
 
 def _same_bytes(root: Versions, store: Store, fingerprint: str) -> None:
     """Record the new files of an unchanged input in the published version, and delete the version begun for them."""
-    root.published().put_json(INPUT, store.get_json(INPUT) or {})
+    published, begun = root.published(), store.attributes()
+    published.put_json(INPUT, store.get_json(INPUT) or {})
+    published.create_group({key: begun[key] for key in ("config", "input_fingerprint", "columns", "folders")})
     if (pointer := root.pointer()) is not None:
         root.point_to(replace(pointer, fingerprint=fingerprint))
     with contextlib.suppress(StoreError):  # pruning tries again and reports the reason

@@ -73,6 +73,28 @@ def test_plan_after_the_input_got_another_date(real_job, points, tmp_path):
     assert not lle("plan", *job, *OTHER_QUALITY)["unchanged"]
 
 
+def test_columns_of_an_unchanged_input_with_another_date_name_or_column_are_exported(real_job, points, tmp_path):
+    """The published version refers to the files that the last run has read."""
+    frame = pd.DataFrame(points, columns=["a", "b", "c"]).assign(note=1)
+
+    def run_of(path: Path) -> bool:
+        source = {"kind": "parquet", "path": str(path), "columns": ["a", "b", "c"]}
+        return lle("run", real_job(), "--set", f"input={json.dumps(source)}")["unchanged"]
+
+    frame.to_parquet(tmp_path / "x.parquet")
+    assert not run_of(tmp_path / "x.parquet")
+    frame.assign(note=2).to_parquet(tmp_path / "x.parquet")
+    os.utime(tmp_path / "x.parquet", ns=(1, 10**18))
+    out = tmp_path / "y.parquet"
+    assert "the input has changed since the run" in refused(2, "export", tmp_path / "run.zarr", out, "--with", "note")
+    path = tmp_path / "x.parquet"
+    for name in ("x.parquet", "other.parquet"):
+        path = path.rename(tmp_path / name)
+        assert run_of(path)
+        lle("export", tmp_path / "run.zarr", out, "--with", "note")
+        assert (pd.read_parquet(out)["note"] == 2).all()
+
+
 class TestEarlierBlocks:
     """Blocks of the input that are not read again."""
 
