@@ -1,7 +1,7 @@
 """Read the results of a run in Python: arrays as lazy Dask arrays, metrics and config as plain data."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,12 @@ class OpenedRun:
     versions: dict[str, str]
     metrics: dict[str, Any] | None
     arrays: Mapping[str, da.Array]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.arrays
 
     def __getitem__(self, name: str) -> da.Array:
         if name not in self.arrays:

@@ -194,6 +194,9 @@ class TestOpenRun:
         assert "numpy" in run.versions
         W = run["weights"]
         np.testing.assert_array_equal(W[140:310:7, :3].compute(), Store(store).read_all("weights")[140:310:7, :3])
+        assert "embedding" in run
+        assert "degree" not in run
+        assert set(run) == run.arrays.keys()
         with pytest.raises(KeyError, match="no array 'degree'; there are points"):
             run["degree"]
 
