@@ -121,8 +121,9 @@ class Embedding(Model):
     )
     scale: Literal["unit_covariance", "unit_norm"] = Field(
         "unit_covariance",
-        description="each coordinate has variance 1 (Saul & Roweis), or is a vector of length 1 (scikit-learn); "
-        "without effect on pca, whose coordinates are scores in input units",
+        description="each coordinate has variance 1 (Saul & Roweis), or is a vector of length 1 (scikit-learn); of "
+        "laplacian with the points weighted by their degree; without effect on pca, whose coordinates are scores in "
+        "input units",
     )
     align: str | None = Field(
         None,
