@@ -17,7 +17,7 @@ from ..core.arrays import Bools
 from ..storage.bundles import Array
 from .base import Source
 from .column_names import MISSING_WORDS
-from .propose_scale import family_of, propose_scale
+from .propose_scale import family_of, propose_scale, word_counts
 from .strange_values import further_far_values
 from .suspect_columns import (
     CODE_NAME,
@@ -37,10 +37,6 @@ from .suspect_columns import (
 LOOKED_AT = 1 << 24
 MAX_CATEGORIES, MAX_CLASSES = 50, 10
 """Categories of a label of text, and of one of whole numbers without a typical name: more may be a measurement."""
-MANY_COUNTS = 50
-SURE_LABEL_NAME = re.compile(r"labels?|class(es)?|targets?|y", re.I)
-"""With more columns of few whole numbers, their names are often words that were counted. A text then is the label,
-unless a number has one of these names."""
 MIN_REPEATS = 5
 """A label or a code has on average at least this number of rows for each of its values."""
 MAX_MISSING, MAX_INCOMPLETE = 0.05, 0.1
@@ -63,7 +59,7 @@ MANY_FLAGS = 4
 """If columns with two values are more than this many times the others, they are the data, as in fingerprints."""
 LIKELY_LABEL = re.compile(r"(is|has)_.*|.*(class|label|target|outcome|category|species|type|group|status).*", re.I)
 LABEL_NAME = re.compile(
-    rf"{SURE_LABEL_NAME.pattern}|category|categories|species|clusters?|leiden|louvain|group|(cell_?)?type", re.I
+    r"labels?|class(es)?|targets?|y|category|categories|species|clusters?|leiden|louvain|group|(cell_?)?type", re.I
 )
 
 NO_CLASS = re.compile(
@@ -130,8 +126,8 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
 
     id: a column with a different whole number or text in each row, rather text. label: text with few categories, or
     whole numbers with few values if its name is typical for a label, or if by `_label` no other column can be one.
-    Beside numbers x and z, a number y is a coordinate.
-    Columns with many missing values, with one or two values, and codes, ids and times are left out. Raises InputError.
+    Beside numbers x and z, a number y is a coordinate. Columns with many missing values, with one or two values, and
+    codes, ids and times are left out; not if the table has counts of words. Raises InputError.
     """
     columns, numbers, where = _read_columns(source, text)
     ids = [column for column in columns if column.is_id]
@@ -140,7 +136,9 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     measured = [column for column in columns if not column.is_text and not column.problem]
     axes = {column.name.lower() for column in columns if not column.is_text} >= {"x", "y", "z"}
     candidates = [column for column in labels if column.is_text or column.name.lower() != "y" or not axes]
-    label = _label(candidates, len(numbers), _pixel_families(columns), [*measured[:1], *measured[-1:]])
+    about = len(numbers), _pixel_families(columns), [*measured[:1], *measured[-1:]]
+    words = word_counts([column.name for column in columns], numbers)  # also "class" and "type"
+    label = _label([one for one in candidates if one.name not in words], *about) or _label(candidates, *about)
     special = {column.name for column in (chosen_id, label) if column is not None}
     rest = [column for column in columns if not column.is_text and column.name not in special]
     left_out = {column.name: column.problem for column in columns if column.problem and column.name not in special}
@@ -149,7 +147,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     gappy = _mostly_missing(gaps)
     left_out |= {column.name: f"{column.missing:,} of {where} have no value" for column in gappy}
     left_out |= beside_curve([column.name for column in rest if column.name not in left_out])
-    left_out |= _codes([column for column in rest if column.name not in left_out])
+    left_out |= _codes([column for column in rest if column.name not in left_out and not words])
     left_out |= _constant(
         {column: numbers[:, positions[column.name]] for column in rest if column.name not in left_out}, where
     )
@@ -339,9 +337,8 @@ def _label(
     text = [column for column in candidates if column.is_text]
     text.sort(key=lambda column: is_named(column.name, ID_NAME, NUMBERING, NO_CLASS))
     numbered = [column for column in candidates if not column.is_text]
-    of_numbers = SURE_LABEL_NAME if text and len(numbered) > MANY_COUNTS else LABEL_NAME
     named = [column for column in text if LABEL_NAME.fullmatch(column.name)]
-    named += [column for column in numbered if of_numbers.fullmatch(column.name)]
+    named += [column for column in numbered if LABEL_NAME.fullmatch(column.name)]
     full = [[column for column in columns if 2 * column.missing <= n_rows] for columns in (named, text)]
     alone = [column for column in numbered if family_of(column.name) not in pixels]
     only = alone if len(alone) == 1 and alone[0].distinct <= MAX_CLASSES else []

@@ -67,6 +67,18 @@ def propose_scale(rows: Array, names: Sequence[str] = ()) -> tuple[str, str]:
     return "standard", f"{spread}: columns of different units"
 
 
+def word_counts(names: Sequence[str], rows: Array) -> set[str]:
+    """Names of the columns of rows (n, d) that count words, of the first d names; none if the rows are other numbers.
+
+    Counts are whole numbers in many columns, of which nearly all are 0 in most rows.
+    """
+    is_sparse = (rows == 0).mean(axis=0) > 0.5
+    are_counts = len(is_sparse) >= SMOOTH_COLUMNS and ((rows >= 0) & (rows == np.rint(rows))).all()
+    if not are_counts or is_sparse.mean() < SPARSE_SHARE:
+        return set()
+    return {name for name, is_word in zip(names, is_sparse, strict=False) if is_word}
+
+
 def family_of(name: str) -> str:
     """What the names of columns that differ only in numbers have in common."""
     return re.sub(r"\d+", "#", name)

@@ -87,9 +87,11 @@ class TestTables:
     @pytest.mark.parametrize("n_words", [3, 60])
     def test_text_is_the_label_beside_counts_of_words_that_are_named_as_labels(self, tmp_path, suffix, n_words):
         words = pd.DataFrame(RNG.poisson(0.5, (N, n_words)), columns=[f"{i}th word" for i in range(n_words)])
-        data = words.assign(category=CLASSES, library=np.where(CLASSES > 1, "yes", "no"))
+        data = words.assign(category=CLASSES * (CLASSES > 2), library=np.where(CLASSES > 1, "yes", "no"))
         label = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.label
-        assert label == ("category" if n_words < 50 else "library")
+        assert label == ("category" if n_words < 15 else "library")
+        alone = write_table(tmp_path / f"0.{suffix}", data.drop(columns="library"))
+        assert config_of(tmp_path, alone, "0.yaml").input.label == "category"
         data = data.drop(columns="category").assign(target=CLASSES)
         assert config_of(tmp_path, write_table(tmp_path / f"1.{suffix}", data), "1.yaml").input.label == "target"
 
@@ -241,6 +243,19 @@ class TestTables:
         data = write_table(tmp_path / f"rows.{suffix}", frame(unit=1.0, version=7))
         assert config_of(tmp_path, data).input.columns == ("a", "b", "c")
         assert "left out: unit, version (the same value in all" in (tmp_path / "job.yaml").read_text()
+
+    @FORMATS
+    def test_counts_of_words_are_all_features_and_no_label(self, tmp_path, suffix):
+        words = ["class", "type", "session", *(f"{one}{two}" for one in "abcde" for two in "vwxyz")]
+        counts = pd.DataFrame(RNG.poisson(0.15, (N, len(words))).clip(max=2), columns=words)
+        counts.iloc[:, 5:15] = counts.iloc[:, 5:15].clip(upper=1)
+        data = write_table(tmp_path / f"rows.{suffix}", counts.assign(section=np.where(CLASSES > 1, "net", "web")))
+        section = config_of(tmp_path, data).input
+        assert (section.columns, section.label) == (None, "section")
+        dense = write_table(
+            tmp_path / f"dense.{suffix}", (counts + 1).assign(section=np.where(CLASSES > 1, "net", "web"))
+        )
+        assert len(config_of(tmp_path, dense, "dense.yaml").input.columns) < 20
 
     @FORMATS
     @pytest.mark.parametrize("name", ["split", "fold"])
