@@ -13,8 +13,9 @@ from ..engine import checkpoint
 from ..engine.plan_sizes import neighbor_method
 from ..engine.step import Json
 from ..kernels.neighbors.knn import NO_POINT, empty_lists, exact_neighbors
-from ..kernels.out_of_sample import Cells, Neighborhood, place, project_like, some_of
-from ..linalg.preprocess import Preparation, summable
+from ..kernels.out_of_sample import Cells, Neighborhood, place, some_of
+from ..linalg.alignment import principal_map
+from ..linalg.preprocess import Preparation, Transform, summable
 from ..linalg.reg_step import reg_of_run
 from ..search.among_stored import PLACED_COMPONENT, calibration_rows
 from ..storage import array_specs
@@ -45,6 +46,8 @@ class Training:
     cells: Cells | None = None
     """Of the points, if their neighbours are approximate: then rows are searched in `n_cells` nearest cells."""
     n_cells: int = 0
+    projection: Transform | None = None
+    """Onto the principal components of pca."""
 
     @python_errors()
     def place(self, rows: npt.NDArray[np.generic], first: int = 0) -> Float64:
@@ -57,8 +60,8 @@ class Training:
         _require(np.isfinite(numbers), "hold NaN or infinity", self.names, first=first)
         queries, zero = self.prepare(numbers)
         _require(~zero, "are zero after preprocessing and have no direction for neighbors.metric: cosine", first=first)
-        if self.method == "pca":
-            return project_like(queries, self.points, self.embedding)
+        if self.projection is not None:
+            return self.projection(queries)
         numbers = np.asarray(queries, np.float64)
         return self._from_neighbors(numbers, self.points, self.embedding, self.component, "input", self.cells)
 
@@ -206,6 +209,7 @@ def read_training(url: str, state: str) -> Training:
         (store.attributes().get("columns") or {}).get("features"),
         cells,
         n_cells,
+        principal_map(store) if config["method"] == "pca" else None,
     )
 
 

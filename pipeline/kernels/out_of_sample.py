@@ -175,14 +175,3 @@ def distance_ratio(distances: Floats, listed_distances: Floats, positions: Int64
     radii = np.where(valid, np.asarray(listed_distances[positions, last], np.float64), 0.0)
     mean = radii.sum(axis=1) / np.maximum(valid.sum(axis=1), 1)
     return np.asarray(farthest / np.maximum(mean, np.finfo(np.float64).tiny))
-
-
-def project_like(queries: Floats, points: Floats, scores: Float64) -> Float64:
-    """The scores (b, m) of queries (b, d) on the principal components of the points (n, d) with scores (n, m).
-
-    With centred points P and scores S = P C for orthonormal eigenvectors C of P'P, P'S = C S'S, and S'S is diagonal.
-    """
-    middle = points.mean(axis=0, dtype=np.float64)
-    squares = np.square(scores).sum(axis=0)
-    components = (points - middle).T @ scores / np.where(squares > 0, squares, 1.0)
-    return np.asarray((queries - middle) @ components)

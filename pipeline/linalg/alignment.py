@@ -25,8 +25,9 @@ from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
 from ..storage import array_specs
 from ..storage.store import Store, fitted_store, read_elsewhere
 from ..storage.versions import Versions, published_url
+from .preprocess import Transform
 
-PREVIOUS, ROTATION = "_previous/embedding", "_work/rotation"
+PREVIOUS, ROTATION, PRINCIPAL = "_previous/embedding", "_work/rotation", "_work/principal"
 EMBEDDED = "_work/embedding"
 """Bundle in internal order, the last one that `write` writes; it records whether the eigenpairs converged."""
 DETERMINED = 1e-6
@@ -222,6 +223,15 @@ def align(new: Float64, previous: Float64) -> Rotation | None:
     size = np.linalg.norm(previous)
     before, after = (float(np.linalg.norm(turned - previous) / size) for turned in (new, new @ rotation))
     return Rotation(rotation, before, after)
+
+
+def principal_map(store: Store) -> Transform:
+    """From points of a run by pca to coordinates: the projection on its components, with the rotation of `align`."""
+    bundle = store.read_bundle(PRINCIPAL)
+    mean, components = bundle["mean"], bundle["components"]
+    if store.has_bundle(ROTATION):
+        components = store.read_bundle(ROTATION)["rotations"][0].T @ components
+    return Transform(mean, np.ones(len(mean)), np.zeros(len(mean)), components)
 
 
 def coordinate_scale(scale: str, n_points: int) -> float:

@@ -22,6 +22,7 @@ from ..kernels.batches import BATCH_BYTES
 from ..kernels.neighbors.cells import TREE_FEATURES
 from ..kernels.neighbors.knn import NeighborLists
 from ..kernels.out_of_sample import RECALL_POINTS, Neighborhood, distance_ratio, place, some_of
+from ..linalg.alignment import principal_map
 from ..linalg.preprocess import Preparation, summable
 from ..search.among_stored import (
     CALIBRATION_POINTS,
@@ -55,6 +56,8 @@ class Placement:
     n_cells: int
     """Nearest cells in which a row is searched; 0: exact search."""
     far_as_nan: bool
+    is_projection: bool
+    """Whether rows are projected onto the principal components of the run; else placed by their neighbours."""
 
 
 class Fit(NamedTuple):
@@ -102,6 +105,7 @@ class Job:
             n_embedded=self.fit.n_embedded,
             n_cells=n_cells,
             far_as_nan=self.far_as_nan,
+            is_projection=config["method"] == "pca",
         )
 
 
@@ -171,7 +175,7 @@ def embed_step(job: Job, layout: Layout, limit: float, cells: int) -> Step[Place
         blocks.count,
         n_bytes,
         arrays=(array_specs.EMBEDDING.sized(blocks, m), array_specs.COMPONENT.sized(blocks), ratio),
-        version=4,
+        version=5,
         input_state={**fit.state, "source": job.source_state},
         expected=lambda b: PlacedRows(0, 0, 0, 0, limit, []),
         work=Work(parallel=_seconds(layout, k, cells)),
@@ -223,6 +227,8 @@ def embed_block(
         points, valid = read_new(trained, opened.read(start, stop), how.dtype, how.transform, how.unit)
         lists = nearest_points(trained, points, k, how.n_embedded, how.n_cells)
         coordinates, component, ratio, coincident, mixed = _embed(trained, points, lists, how.reg, how.rule)
+        if how.is_projection:
+            coordinates[~coincident] = principal_map(trained)(points[~coincident])
     far = (ratio > max_ratio) & ~coincident  # a training point has its own coordinates, so it is never far
     if how.far_as_nan:
         coordinates[far] = np.nan

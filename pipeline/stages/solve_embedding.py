@@ -20,11 +20,10 @@ from ..engine.step import DRIVER, WHOLE_DATA, Compilation, Json, Report, Resourc
 from ..kernels.eigensolver.costs import SOLVER_BYTES, least_bytes, multigrid_seconds, patience_seconds, shared_bytes
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.eigensolver.problem import SolverStats
-from ..kernels.eigensolver.rayleigh_ritz import fix_signs
-from ..kernels.eigensolver.rows import MOST_CUTS
+from ..kernels.eigensolver.rows import ALL_ROWS, MOST_CUTS
 from ..kernels.quality.trustworthiness import participation, separated
 from ..linalg import component_solve
-from ..linalg.alignment import EMBEDDED, ROTATION, align_step, coordinate_scale
+from ..linalg.alignment import EMBEDDED, PRINCIPAL, ROTATION, align_step, coordinate_scale
 from ..linalg.component_matrices import in_components
 from ..linalg.component_solve import Solution, Solutions, SolveJob
 from ..linalg.coordinates import choice_bytes
@@ -135,9 +134,12 @@ def project_step(config: Config, layout: Layout) -> Step[Solutions]:
     project = task(
         project_points, n_components=m, n_features=d, tol=config.eigensolver.tol, blocks=Blocks(n, block_size)
     )
-    bundles = {"_work/eigen": disk_costs.eigenvectors(n=n, width=m, components=1)}
+    bundles = {
+        "_work/eigen": disk_costs.eigenvectors(n=n, width=m, components=1),
+        f"{PRINCIPAL}.npz": disk_costs.files(1, 8 * d * (m + 1)),
+    }
     work = Work(0.4 + 1e-9 * n * d * min(n, d))
-    return Step("solve_embedding.solve", project, 1, n_bytes, bundles=bundles, version=4, runs_on=WHOLE_DATA, work=work)
+    return Step("solve_embedding.solve", project, 1, n_bytes, bundles=bundles, version=5, runs_on=WHOLE_DATA, work=work)
 
 
 def _solve_work(config: Config, layout: Layout) -> Work:
@@ -270,7 +272,9 @@ def project_points(
     positive = np.maximum(variances, np.finfo(np.float64).tiny)
     # divided first, because squares of variances may overflow
     residuals = np.linalg.norm(covered / (blocks.n - 1) / positive - components.T * (variances > 0), axis=0)
-    scores = fix_signs(scores)
+    signs = np.where(ALL_ROWS.largest(scores) < 0.0, -1.0, 1.0)
+    scores *= signs
+    store.write_bundle(PRINCIPAL, mean=mean, components=components * signs[:, None])
     name = component_solve.eigenvectors_name(0)
     store.write_bundle(name, rows=np.arange(blocks.n), vectors=scores, eigenvalues=variances)
     predicted = fit_bytes(block_size=blocks.size, d=n_features, n=blocks.n) + 24 * blocks.n * n_components

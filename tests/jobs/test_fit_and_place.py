@@ -69,6 +69,16 @@ def test_equals_a_run_of_the_sample_and_transform(placed, by_hand):
     assert np.isfinite(store.read_all("embedding")).all()
 
 
+def test_rows_are_projected_onto_the_components_of_pca(tmp_path, points):
+    store = Store(lle("run", job(tmp_path, points, method="pca"))["store"])
+    embedding = store.read_all("embedding")
+    affine = np.column_stack([points, np.ones(N)])
+    rows = even_sample(N, SAMPLE)
+    np.testing.assert_allclose(
+        embedding, affine @ np.linalg.lstsq(affine[rows], embedding[rows], rcond=None)[0], atol=1e-9
+    )
+
+
 def test_rare_value_of_a_column_does_not_move_its_row(tmp_path, points):
     """The column has one value in the sample, so rows are placed by the others, whatever its unit is."""
     rare = np.column_stack([points, np.zeros(N)])

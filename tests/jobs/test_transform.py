@@ -96,6 +96,28 @@ def test_training_points_keep_their_coordinates(request, tmp_path, name):
     assert {path.name for path in tmp_path.iterdir()} == {"new.npy", "y.parquet"}  # no work folder is left
 
 
+@pytest.mark.parametrize("preprocess", [{}, {"scale": "standard"}])
+@pytest.mark.parametrize("is_aligned", [False, True])
+def test_new_points_are_projected_onto_the_components_of_pca(tmp_path, preprocess, is_aligned):
+    """Also far ones, and one that differs in a column with the same value in nearly all rows; and in Python."""
+    rng = np.random.default_rng(15)
+    points, new = rng.normal(size=(800, 5)) * [5.0, 4.0, 0.2, 0.1, 0.0], 3 * rng.normal(size=(40, 5))
+    points[7, 4] = 40.0
+    settings = {"preprocess": preprocess}
+    if is_aligned:  # rotated onto other coordinates of the same rows
+        (other := Job(tmp_path / "other", points)).run("method=pca", "preprocess.scale=none")
+        settings["embedding"] = {"align": other.store.url}
+    (job := Job(tmp_path / "job", points, **settings)).run("method=pca")
+    assert not is_aligned or job.alignment()["components"][0]["rows_shared"] == 800
+    expected = (
+        np.column_stack([new, np.ones(40)])
+        @ np.linalg.lstsq(np.column_stack([points, np.ones(800)]), job.embedding(), rcond=None)[0]
+    )
+    table, _ = embed(job, tmp_path, new)
+    np.testing.assert_allclose(coordinates(table), expected, atol=1e-9)
+    np.testing.assert_allclose(read_training(job.store.url, state_of(job.store)).place(new), expected, atol=1e-9)
+
+
 def test_a_given_limit_of_the_ratio_is_that_of_approximate_runs_too(approximate, tmp_path, rng):
     new = curved(100, rng)
     new[:30] += 3.0
