@@ -27,7 +27,7 @@ LEAST_KEPT = 0.1
 that is pressed flat keeps a tenth if it is 20 times as deep as a neighbourhood's radius."""
 HIT_DROP, HIT_SHARE = 0.05, 0.9
 """The neighbourhood hit of the embedding may be HIT_DROP lower than that of the data, but not below HIT_SHARE of it."""
-NEAR_CHANCE = 0.05
+NEAR_CHANCE = 0.1
 """The hit of the data has no bound if it is not surely this share of the way from chance to 1: then the features tell
 so little about the classes that no picture of them shows classes."""
 GOOD_RESIDUAL_VARIANCE, HIGH_RESIDUAL_VARIANCE = 0.3, 0.7
@@ -74,8 +74,8 @@ def min_hit(hit_input: float, low: float, chance: float) -> float:
 
     low: the lower end of the 95 % interval of hit_input. chance: the hit of random neighbours.
 
-    >>> round(min_hit(0.98, 0.97, 0.3), 3), round(min_hit(0.2, 0.18, 0.1), 3), min_hit(0.2, 0.14, 0.1)
-    (0.93, 0.18, 0.0)
+    >>> round(min_hit(0.98, 0.97, 0.3), 3), round(min_hit(0.25, 0.22, 0.1), 3), min_hit(0.2, 0.18, 0.1)
+    (0.93, 0.225, 0.0)
     """
     is_near = low - chance < NEAR_CHANCE * (1.0 - chance)
     return 0.0 if is_near else max(hit_input - HIT_DROP, HIT_SHARE * hit_input)
