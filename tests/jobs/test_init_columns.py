@@ -256,6 +256,10 @@ class TestTables:
             tmp_path / f"dense.{suffix}", (counts + 1).assign(section=np.where(CLASSES > 1, "net", "web"))
         )
         assert len(config_of(tmp_path, dense, "dense.yaml").input.columns) < 20
+        measured = counts.assign(
+            **{f"m{i}{'x' * i}": RNG.integers(0, 99, N) for i in range(9)}
+        )  # a quarter of the columns
+        assert config_of(tmp_path, write_table(tmp_path / f"some.{suffix}", measured), "some.yaml").input.columns
 
     @FORMATS
     @pytest.mark.parametrize("name", ["split", "fold"])

@@ -296,6 +296,9 @@ def test_a_clump_keeps_its_cure_if_the_lost_neighbours_have_none(method) -> None
     assert not of_hit.cure
     settings["neighbors"] = {"n_neighbors": 24}
     assert [finding.level for finding in found(clump, config_of(method="laplacian", **settings))] == ["grave", "grave"]
+    [of_clump, of_trust] = found({**clump, "neighborhood_hit": None, **LOW}, config_of(method=method, **settings))
+    assert (of_clump.measure, of_clump.level, of_clump.cure.text) == ("participation", "grave", "")
+    assert of_trust.cure
 
 
 @pytest.mark.parametrize("kind", ["npy", "synthetic"])
