@@ -79,7 +79,7 @@ def store_of(text: str) -> str:
 
 
 def _changed_keys(config: "Config") -> list[str]:
-    """The keys in sections of the coordinates that have another value than in the run, or published version, there."""
+    """The keys that can change the coordinates and have another value than in the last run, or published version."""
     from ..config.load import resolved
     from ..storage.store import Store
     from ..storage.versions import Versions

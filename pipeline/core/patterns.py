@@ -52,9 +52,11 @@ def _folders(top: str, pattern: str) -> Iterator[str]:
             )
         name = path if top else os.path.relpath(path)
         yield "" if name == os.curdir else os.path.join(name, "")
-        # Folders before links to them, each by name: the paths must not depend on the order of the file system.
+        # The paths must not depend on the order of the file system: a folder counts, not a link to it.
         links = {name for name in folders if os.path.islink(os.path.join(path, name))}
-        ordered = [name for name in [*sorted(links, reverse=True), *sorted({*folders} - links)] if name[0] != "."]
-        places = {os.path.realpath(os.path.join(path, name)): name for name in ordered}
-        folders[:] = sorted(name for place, name in places.items() if place not in visited)
-        visited.update(places)
+        chosen = dict[str, str]()
+        for name in [*sorted({*folders} - links), *sorted(links)]:
+            if name[0] != ".":
+                chosen.setdefault(os.path.realpath(os.path.join(path, name)), name)
+        folders[:] = sorted(name for place, name in chosen.items() if place not in visited)
+        visited.update(chosen)

@@ -137,7 +137,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     axes = {column.name.lower() for column in columns if not column.is_text} >= {"x", "y", "z"}
     candidates = [column for column in labels if column.is_text or column.name.lower() != "y" or not axes]
     about = len(numbers), _pixel_families(columns), [*measured[:1], *measured[-1:]]
-    words = word_counts([column.name for column in columns], numbers)  # also "class" and "type"
+    words = word_counts([column.name for column in columns], numbers)  # a word can be named class or type
     label = _label([one for one in candidates if one.name not in words], *about) or _label(candidates, *about)
     special = {column.name for column in (chosen_id, label) if column is not None}
     rest = [column for column in columns if not column.is_text and column.name not in special]
